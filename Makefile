@@ -36,9 +36,11 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 	@scripts/need-root 'make test'
 	@scripts/need-rust
 	@scripts/need nft=nftables ip=iproute2 wrk=wrk curl=curl c++=g++ ab=apache2-utils \
-		ethtool=ethtool iperf3=iperf3 dnsmasq=dnsmasq-base sockperf=sockperf openssl=openssl ssh=openssh-client nc.openbsd=netcat-openbsd man=man-db $(CNI) $(VERBS)
-	@# Without Kubernetes (there is no Go, or it does not build) the tests of the cluster are skipped, and the summary says so.
+		iptables=iptables ethtool=ethtool iperf3=iperf3 dnsmasq=dnsmasq-base sockperf=sockperf openssl=openssl ssh=openssh-client nc.openbsd=netcat-openbsd man=man-db $(CNI) $(VERBS)
+	@# Without Kubernetes or flanneld (there is no Go, or it does not build) the tests that need it are skipped, and the summary
+	@# says so.
 	@if kubernetes=$$(scripts/build-kubernetes); then HOSTGAP_KUBERNETES=$$kubernetes; export HOSTGAP_KUBERNETES; fi; \
+		if flannel=$$(scripts/build-flannel); then HOSTGAP_FLANNEL=$$flannel; export HOSTGAP_FLANNEL; fi; \
 		HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_CONTAINERD=$$(scripts/fetch-containerd) && \
 		HOSTGAP_ETCD=$$(scripts/fetch-etcd) && HOSTGAP_PROXIES=$$(scripts/fetch-proxies) && \
 		HOSTGAP_SSHD=$$(scripts/fetch-sshd) && \

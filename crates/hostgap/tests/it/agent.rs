@@ -4,6 +4,7 @@
 mod attaches;
 mod check;
 mod down;
+mod flannel;
 mod migrate;
 mod pods;
 mod programs;
@@ -31,11 +32,16 @@ struct Nodes {
     directory: TempDir,
     /// The name of the network.
     network: &'static str,
+    /// The lease source of each node.
+    sources: [String; 2],
 }
 
 impl Nodes {
     fn new(backend: &str) -> Nodes {
-        let nodes = Nodes { world: World::new(), directory: tempfile::tempdir().unwrap(), network: "pods" };
+        let directory = tempfile::tempdir().unwrap();
+        let source = format!("file:{}", directory.path().join("nodes.toml").display());
+        let sources = [source.clone(), source];
+        let nodes = Nodes { world: World::new(), directory, network: "pods", sources };
         let leases =
             format!("[network]\nNetwork = \"10.244.0.0/16\"\nBackend = {{ Type = \"{backend}\" }}\n");
         let node = |(number, name)| {
@@ -73,6 +79,11 @@ impl Nodes {
 
     /// The program on a node.
     fn hostgap(&self, node: &str, args: &[&str]) -> Command {
+        self.program(node, HOSTGAP, args)
+    }
+
+    /// Any program on a node.
+    fn program(&self, node: &str, program: &str, args: &[&str]) -> Command {
         let of_node = self.path(node);
         let [run, lib] = ["run", "lib"].map(|own| of_node.join(own).display().to_string());
         let pins = self.pins(node);
@@ -82,7 +93,7 @@ impl Nodes {
              mount --bind {run} /run/hostgap && mount --bind {bpf} /run/hostgap-bpf && exec \"$@\""
         );
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", self.world.name(node).as_str(), "sh", "-c", &script, "sh", HOSTGAP]);
+        command.args(["netns", "exec", self.world.name(node).as_str(), "sh", "-c", &script, "sh", program]);
         command.args(args);
         command
     }
@@ -97,8 +108,8 @@ impl Nodes {
             command.args(["--bin-dir", &files("bin"), "--conf-dir", &files("net.d")]);
         }
         if verb == "run" {
-            let source = format!("file:{}", self.path("nodes.toml").display());
-            command.args(["--node", node, "--source", &source]);
+            let source = &self.sources[usize::from(node == "b")];
+            command.args(["--node", node, "--source", source]);
         }
         command
     }

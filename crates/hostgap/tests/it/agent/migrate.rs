@@ -11,10 +11,10 @@ use super::{Nodes, Running, is_file, text};
 
 /// The Ethernet addresses of flannel's ends of the tunnel, which it makes up.
 const MACS: [&str; 2] = ["b2:11:22:33:44:01", "b2:11:22:33:44:02"];
-const CONFLIST: &str = r#"{ "name": "cbr0", "cniVersion": "0.3.1", "plugins": [
+pub(super) const CONFLIST: &str = r#"{ "name": "cbr0", "cniVersion": "0.3.1", "plugins": [
     { "type": "flannel", "delegate": { "hairpinMode": true, "isDefaultGateway": true } },
     { "type": "portmap", "capabilities": { "portMappings": true } } ] }"#;
-const RUN: [&str; 3] = ["--wire", "wire", "--masquerade"];
+pub(super) const RUN: [&str; 3] = ["--wire", "wire", "--masquerade"];
 
 impl Nodes {
     /// Two nodes as flanneld, its plugin and host-local leave them, with a pod each: 10.244.1.5 and 10.244.2.5.
@@ -99,14 +99,14 @@ impl Nodes {
     }
 
     #[track_caller]
-    fn migrated(&self, args: &[&str]) -> String {
+    pub(super) fn migrated(&self, args: &[&str]) -> String {
         let output = self.migrate(args);
         assert!(output.status.success(), "{args:?}: {output:?}");
         text(&output.stdout)
     }
 
     #[track_caller]
-    fn refused(&self, args: &[&str], says: &str) {
+    pub(super) fn refused(&self, args: &[&str], says: &str) {
         let output = self.migrate(args);
         assert!(!output.status.success() && text(&output.stderr).contains(says), "{args:?}: {output:?}");
     }
@@ -129,7 +129,7 @@ impl Nodes {
         Talk::begin(&self.world.open("pod-a"), &self.world.open("pod-b"), "10.244.2.5")
     }
 
-    fn dumps(&self) -> [Dump; 2] {
+    pub(super) fn dumps(&self) -> [Dump; 2] {
         ["a", "b"].map(|node| dump(&self.world.open(node)))
     }
 
