@@ -127,7 +127,7 @@ pub fn check(site: &Site<'_>, flannel: &Flannel, pods: &Network) -> Result<(), M
     if pods.attach == BRIDGE && flannel.bridge.is_some() {
         return Err(MigrateError::Bridge);
     }
-    let is_on_wire = attach_of(&pods.attach).is_some_and(|attach| attach.leaves_by_wire());
+    let is_on_wire = attach_of(&pods.attach).is_some_and(Attach::leaves_by_wire);
     if is_on_wire && !flannel.tunnels.is_empty() {
         return Err(MigrateError::OnWire { attach: pods.attach.clone() });
     }

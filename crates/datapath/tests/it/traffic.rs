@@ -194,7 +194,14 @@ impl World<'_> {
     fn pods_reach_nodes(&self, family: Family) {
         if matches!(
             self.path.attach.name(),
-            "bridge" | "docker" | "ebpf" | "ebpf-tunnel" | "ebpf-routed" | "ebpf-policies" | "ebpf-sockmap" | "netkit"
+            "bridge"
+                | "docker"
+                | "ebpf"
+                | "ebpf-tunnel"
+                | "ebpf-routed"
+                | "ebpf-policies"
+                | "ebpf-sockmap"
+                | "netkit"
         ) {
             let there = SocketAddr::new(of(&self.pair.nodes[1].underlay, family), POD_PORT);
             let seen = tcp(&self.pair.node(1), &self.pair.inside(0), there);

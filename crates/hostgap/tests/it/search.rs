@@ -54,8 +54,17 @@ fn small(sandbox: &Sandbox) -> PathBuf {
 fn of_small(sandbox: &Sandbox, file: &str, knobs: &str) -> Option<serde_json::Value> {
     let mut why = String::new();
     for budget in ["60s", "2m", "5m"] {
-        let args =
-            ["--objective", "throughput", "--budget", budget, "--resolve", "900%", "--knobs", knobs, "--json"];
+        let args = [
+            "--objective",
+            "throughput",
+            "--budget",
+            budget,
+            "--resolve",
+            "900%",
+            "--knobs",
+            knobs,
+            "--json",
+        ];
         let output = search(sandbox, &[&[file], &args[..]].concat());
         let result = json(&output);
         sandbox.assert_nothing_left();
@@ -65,7 +74,6 @@ fn of_small(sandbox: &Sandbox, file: &str, knobs: &str) -> Option<serde_json::Va
             return Some(result);
         }
         result["answer"]["why"].as_str().unwrap().clone_into(&mut why);
-        eprintln!("in {budget}: {why}");
     }
     let unfit = ["the machine was too busy", "scatters by", "differs from itself"];
     assert!(unfit.iter().any(|words| why.contains(words)), "{why}");

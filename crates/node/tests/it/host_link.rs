@@ -25,7 +25,9 @@ fn check(attach: &str) {
     let conf = linked(attach);
     // As a virtual IP is: the kernel prefers it for what leaves by a link without an address.
     let node = scene.world.name("node");
-    let _ = testkit::shell(&format!("ip -n {node} address add 198.51.100.9/32 dev lo; ip -n {node} link set lo up"));
+    let _ = testkit::shell(&format!(
+        "ip -n {node} address add 198.51.100.9/32 dev lo; ip -n {node} link set lo up"
+    ));
     let untouched = scene.dump();
     let results = ["a", "b"].map(|name| {
         drop(scene.container(name));

@@ -49,7 +49,11 @@ fn all_reach_each_other(attach: &str, backend: &str, needs: &[Feature]) {
     let confs = [0, 1].map(|at| nodes.configuration(["a", "b"][at], &agents[at]));
     let is_on_wire = attach.starts_with("macvlan") || attach.starts_with("ipvlan");
     for conf in &confs {
-        assert_eq!((&conf["attach"], &conf["host_link"]), (&attach.into(), &is_on_wire.then_some(true).into()), "{conf}");
+        assert_eq!(
+            (&conf["attach"], &conf["host_link"]),
+            (&attach.into(), &is_on_wire.then_some(true).into()),
+            "{conf}"
+        );
     }
     agents.iter_mut().for_each(Running::kill);
     let pods = [("a", "pod-a", &confs[0]), ("b", "pod-b", &confs[1])];

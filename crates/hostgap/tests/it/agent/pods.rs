@@ -232,6 +232,9 @@ fn pods_on_the_nodes_own_link_have_no_tunnel() {
         let mut agent = nodes.agent("a", "run");
         let output = agent.args([WIRE[0], WIRE[1], "--attach", attach, "--dry-run"]).output().unwrap();
         let said = text(&output.stderr);
-        assert!(!output.status.success() && said.contains("leaves by the nodes' own link"), "{attach}: {said}");
+        assert!(
+            !output.status.success() && said.contains("leaves by the nodes' own link"),
+            "{attach}: {said}"
+        );
     }
 }
