@@ -196,15 +196,16 @@ impl Database {
         }
     }
 
-    /// Does the operations, and waits until the daemon has made what they say: it writes down the number that it has seen.
+    /// Does the operations, and waits until the daemon has made what they say: it writes down the number that it has seen. That
+    /// may be a later one, if another program changes the database too.
     fn change(&mut self, mut operations: Vec<Value>) -> Result<()> {
         operations.push(mutate(DATABASE, None, ["next_cfg", "+="], &json!(1)));
         operations.push(json!({"op": "select", "table": DATABASE, "where": [], "columns": ["next_cfg"]}));
         let results = self.transact(operations)?;
         let number = results.last().and_then(|result| result["rows"][0]["next_cfg"].as_u64());
         let number = number.ok_or_else(|| self.invalid("an answer without a number"))?;
-        let wait = json!({"op": "wait", "timeout": PATIENCE.as_millis() as u64, "table": DATABASE, "where": [],
-            "columns": ["cur_cfg"], "until": "==", "rows": [{"cur_cfg": number}]});
+        let wait = json!({"op": "wait", "timeout": PATIENCE.as_millis() as u64, "table": DATABASE,
+            "where": [["cur_cfg", "<", number]], "columns": ["cur_cfg"], "until": "==", "rows": []});
         self.transact(vec![wait]).map(drop)
     }
 

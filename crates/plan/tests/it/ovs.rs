@@ -78,8 +78,12 @@ fn node(scene: &Scene) -> String {
 
 /// Kills a daemon of the scene's switch, as it would end by a fault of its own.
 fn kill(scene: &Scene, daemon: &str) {
+    signal(scene, daemon, "KILL");
+}
+
+fn signal(scene: &Scene, daemon: &str, signal: &str) {
     let file = Switch::named(&node(scene)).dir().join(format!("{daemon}.pid"));
-    testkit::shell(&format!("kill -9 $(cat {})", file.display()));
+    testkit::shell(&format!("kill -{signal} $(cat {})", file.display()));
 }
 
 /// The links of a namespace that have to do with a switch.
@@ -196,6 +200,33 @@ fn link_of(datapath: OvsDatapathType) -> &'static str {
         OvsDatapathType::System => DATAPATH,
         OvsDatapathType::Netdev => USER_DATAPATH,
     }
+}
+
+#[test]
+fn changes_of_several_programs_at_a_time_are_all_waited_for() {
+    if !require_root() || is_missing(OvsDatapathType::System) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.apply(&plan(&scene.sample.home(), &node(&scene), OvsDatapathType::System), Fault::None).unwrap();
+    let switch = Switch::named(&node(&scene));
+    // Both are in the database before the daemon looks, which then has the number of the later one.
+    signal(&scene, "ovs-vswitchd", "STOP");
+    let (bridge, ports) = (ifname("hgbr7"), ["hgp7", "hgtn7"].map(ifname));
+    let removed = std::thread::scope(|scope| {
+        let removals = ports.each_ref().map(|port| {
+            scope.spawn(|| {
+                switch.database().unwrap().remove_port(&bridge, port).map_err(|error| error.to_string())
+            })
+        });
+        let mut database = switch.database().unwrap();
+        while ports.iter().any(|port| database.interface(port).unwrap().is_some()) {
+            std::thread::yield_now();
+        }
+        signal(&scene, "ovs-vswitchd", "CONT");
+        removals.map(|removal| removal.join().unwrap())
+    });
+    assert_eq!(removed, [Ok(()), Ok(())]);
 }
 
 for_each_datapath!(unknown_daemons: undo_finds_daemons_of_which_the_journal_does_not_know, undo_finds_daemons_that_forward);
