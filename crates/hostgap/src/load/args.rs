@@ -184,7 +184,8 @@ pub(crate) struct GeneratorArgs {
     #[arg(long)]
     pub(crate) timestamps: bool,
     /// Do not watch the CPUs for times at which the machine did not run them. They are watched at a constant or Poisson
-    /// rate where this user may: all CPUs if the server is on this machine, else those of --cpus.
+    /// rate where this user may: all CPUs if the server's address is one of this machine, else those of --cpus. A container has
+    /// addresses of its own.
     #[arg(long)]
     pub(crate) no_witness: bool,
     /// Run the threads under SCHED_FIFO with this priority, so that other programs do not make them late.

@@ -1,5 +1,6 @@
 //! The job that a command line describes.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use ::load::slo::Slo;
 use ::load::{Address, Expect, Pool, Run, Schedule, Target, Wait, WhenBusy, plain};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
+use linux::netlink::Netlink;
 
 use super::args::{Args, Arrivals, HttpArg, LoadArgs, WaitArg, WhenBusyArg};
 use super::{request, slo, url};
@@ -112,14 +114,22 @@ pub(super) fn job(args: Args) -> anyhow::Result<Job> {
 /// The generator's CPUs, and all of them if the server runs on this machine too.
 fn watched(target: &Target, own: Option<&CpuSet>) -> anyhow::Result<CpuSet> {
     let is_here = match &target.address {
-        Address::Tcp(address) | Address::Udp(address) => address.ip().is_loopback(),
-        Address::Verbs(by) => by.address.ip().is_loopback(),
+        Address::Tcp(address) | Address::Udp(address) => is_own(address.ip()),
+        Address::Verbs(by) => is_own(by.address.ip()),
         Address::Unix(_) => true,
     };
     match own {
         Some(own) if !is_here => Ok(own.clone()),
         _ => Ok(linux::cpu::online()?),
     }
+}
+
+/// Whether it is this machine that has an address. That of a container on this machine is another namespace's, of which nothing
+/// is known here. Where the kernel does not say, it is another machine's.
+fn is_own(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let own = || Netlink::open()?.own_prefixes(address.is_ipv6());
+    address.is_loopback() || own().is_ok_and(|own| own.iter().any(|own| own.contains(&address)))
 }
 
 fn expect(args: &Args) -> anyhow::Result<Expect> {
@@ -260,6 +270,31 @@ mod tests {
         assert!(bad.is::<BadInput>());
         assert_eq!(bad.to_string(), "`\\u{7}`");
         assert_eq!(quoted(anyhow::anyhow!("other")).to_string(), "other");
+    }
+
+    #[test]
+    fn the_servers_of_all_own_addresses_are_here() {
+        if !testkit::require_root() {
+            return;
+        }
+        let own = testkit::World::new().add("own").run(|| {
+            let netlink = Netlink::open().unwrap();
+            netlink.link_set_up(1, true).unwrap();
+            for address in ["192.0.2.1/24", "2001:db8::1/64"] {
+                netlink.address_add(1, &address.parse().unwrap()).unwrap();
+            }
+            let addresses = [
+                "127.0.0.2",
+                "::1",
+                "192.0.2.1",
+                "::ffff:192.0.2.1",
+                "2001:db8::1",
+                "198.51.100.1",
+                "2001:db8::2",
+            ];
+            addresses.map(|address| is_own(address.parse().unwrap()))
+        });
+        assert_eq!(own.unwrap(), [true, true, true, true, true, false, false]);
     }
 
     #[test]
