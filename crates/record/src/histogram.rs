@@ -9,6 +9,11 @@ use hdrhistogram::Histogram as Hdr;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::de::{Error, Visitor};
 
+use crate::payload;
+
+/// Values at most: sums over the histograms of any file are exact.
+const COUNT_MAX: u64 = 1 << 44;
+
 /// A histogram of nanoseconds, 1 ns to 1 h with three significant digits.
 ///
 /// Stores only the recorded bins: a full HdrHistogram of these bounds is a quarter of a megabyte, and a record has
@@ -63,12 +68,13 @@ impl Histogram {
     /// Reads a payload, compressed or not.
     fn from_base64(text: &str) -> Result<Histogram, String> {
         let bytes = STANDARD.decode(text).map_err(|error| error.to_string())?;
-        let mut rest = bytes.as_slice();
-        let hdr: Hdr<u64> = Deserializer::new().deserialize(&mut rest).map_err(|error| error.to_string())?;
-        if !rest.is_empty() {
-            return Err(format!("{} bytes follow the payload", rest.len()));
+        let plain = payload::checked(&bytes)?;
+        let hdr: Hdr<u64> =
+            Deserializer::new().deserialize(&mut plain.as_ref()).map_err(|error| error.to_string())?;
+        match hdr.len() {
+            0..=COUNT_MAX => Ok(Histogram::from(&hdr)),
+            count => Err(format!("{count} values are more than any run has")),
         }
-        Ok(Histogram::from(&hdr))
     }
 }
 
@@ -130,9 +136,14 @@ mod tests {
         for text in ["\"\"", "\"AAAA\"", "\"not base64\"", "7"] {
             assert!(serde_json::from_str::<Histogram>(text).is_err(), "{text}");
         }
-        let mut whole = STANDARD.decode(Histogram::new().to_base64().unwrap()).unwrap();
-        whole.push(0);
-        assert!(Histogram::from_base64(&STANDARD.encode(whole)).is_err());
+    }
+
+    #[test]
+    fn more_values_than_can_be_summed_are_refused() {
+        let of = |count| Histogram { bins: vec![(5, count)] }.to_base64().unwrap();
+        assert!(Histogram::from_base64(&of(COUNT_MAX)).is_ok());
+        let why = Histogram::from_base64(&of(COUNT_MAX + 1)).unwrap_err();
+        assert_eq!(why, "17592186044417 values are more than any run has");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod file;
 mod histogram;
 mod interim_look;
 mod late;
+mod payload;
 mod profile;
 mod published;
 mod race;
