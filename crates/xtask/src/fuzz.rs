@@ -19,10 +19,11 @@ use crate::{cargo, root};
 /// How long `cargo xtask fuzz` runs by default.
 const TIME: Duration = Duration::from_secs(600);
 /// The fuzz targets, each with the crate whose parser it feeds.
-pub(crate) const TARGETS: [(&str, &str); 7] = [
+pub(crate) const TARGETS: [(&str, &str); 8] = [
     ("ec2", "agent"),
     ("icmp", "linux"),
     ("journal", "plan"),
+    ("record", "record"),
     ("response", "load"),
     ("sock_diag", "linux"),
     ("transaction", "plan"),
