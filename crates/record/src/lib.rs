@@ -8,6 +8,7 @@ mod decimal;
 mod experiment;
 mod experiment_error;
 mod file;
+mod framing;
 mod histogram;
 mod interim_look;
 mod late;

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::framing::begins_like_a_line;
 use crate::{Experiment, Machine, RecordError, Side, Tuning};
 
 /// A search: what was asked, what each visit gave, what came out.
@@ -176,7 +177,7 @@ impl SearchRecord {
     /// Whether a file is a search's, and not a race's, of which every line begins with its checksum, damaged or not.
     pub fn is_in(bytes: &[u8]) -> bool {
         let bytes = bytes.trim_ascii_start();
-        bytes.starts_with(b"{") && !crate::file::begins_like_a_line(bytes)
+        bytes.starts_with(b"{") && !begins_like_a_line(bytes)
     }
 
     /// Reads the content of a file; `path` is for messages. A file that was cut off is accepted too: it has no answer.
