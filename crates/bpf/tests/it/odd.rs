@@ -169,6 +169,7 @@ fn a_program_says_one_of_three_things() {
         .run(&frames(), |frame| stands.iter().try_for_each(|stand| stand.check(&frame)));
     outcome.unwrap_or_else(|error| panic!("{error}"));
     for Stand { program, sent_on, .. } in &stands {
-        assert!(sent_on.get() > CASES / 100, "{program:?} found only {} worth sending on", sent_on.get());
+        // About one frame of 75 is; the number of those scatters.
+        assert!(sent_on.get() > CASES / 300, "{program:?} found only {} worth sending on", sent_on.get());
     }
 }
