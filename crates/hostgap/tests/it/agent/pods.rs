@@ -172,6 +172,49 @@ fn a_node_follows_to_another_prefix_while_a_pod_stands() {
     nodes.assert_taken_back_on("a", &before);
 }
 
+/// A node follows to another attach when the last pod of the one before is gone; until then its pods go on, and the next agent says
+/// what it waits for.
+#[test]
+fn a_node_follows_to_another_attach_when_its_pods_are_gone() {
+    if !require_root() {
+        return;
+    }
+    let nodes = Nodes::new("host-gw");
+    let before = dump(&nodes.world.open("a"));
+    let mut agent = nodes.start_with("a", "log", &WIRE);
+    for pod in ["one", "two"] {
+        nodes.world.add(pod);
+    }
+    nodes.call("ADD", "a", "one", &nodes.configuration("a", &agent));
+    let bridge = [WIRE[0], WIRE[1], "--attach", "bridge"];
+    let says_why = |agent: &Running| {
+        until("the log says what it waits for", agent, || {
+            std::fs::read_to_string(&agent.log).unwrap().contains("1 attachments rest on it")
+        });
+    };
+    // So a rollout of a DaemonSet goes no further.
+    let (waiting, probe) = nodes.start_waiting("a", &bridge);
+    says_why(&waiting);
+    assert!(!probe("/readyz").status.success());
+    drop(waiting);
+    agent.kill();
+    let mut agent = nodes.start_with("a", "next", &bridge);
+    says_why(&agent);
+    nodes.assert_reaches("one", "192.0.2.1".parse().unwrap());
+    let conf = nodes.configuration("a", &agent);
+    assert_eq!(conf["attach"], "ptp");
+    nodes.call("DEL", "a", "one", &conf);
+    until("runtimes have the other attach", &agent, || {
+        nodes.configuration("a", &agent)["attach"] == "bridge"
+    });
+    let conf = nodes.configuration("a", &agent);
+    nodes.call("ADD", "a", "two", &conf);
+    nodes.assert_reaches("two", "192.0.2.1".parse().unwrap());
+    nodes.call("DEL", "a", "two", &conf);
+    agent.kill();
+    nodes.assert_taken_back_on("a", &before);
+}
+
 /// What pods share by such an attach has an MTU: new ones join with it, so that no agent waits until the last pod is gone.
 #[test]
 fn a_wire_that_gets_another_mtu_leaves_the_node_ready_while_a_pod_stands() {
