@@ -108,7 +108,7 @@ impl Settings {
     }
 
     fn attach(&self) -> Option<&'static dyn Attach> {
-        ATTACHES.iter().find(|path| path.name == self.attach).map(|path| path.attach)
+        attach_of(&self.attach)
     }
 
     /// Refuses a way between nodes that pods on the nodes' own link do not take.
@@ -125,6 +125,11 @@ impl Settings {
             self.attach, backend.kind
         ))
     }
+}
+
+/// The attach of a name; `None`: there is none.
+pub(crate) fn attach_of(name: &str) -> Option<&'static dyn Attach> {
+    ATTACHES.iter().find(|path| path.name == name).map(|path| path.attach)
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub enum MigrateError {
     },
     /// The agent would refuse the attach with flannel's backend.
     #[error(
-        "attach pods by {attach}: they find each other on the nodes' own link, and flannel's nodes reach each other by tunnels"
+        "attach pods by {attach}: what they send leaves by the nodes' own link, and flannel's nodes reach each other by tunnels"
     )]
     OnWire {
         /// The attach that was given.
@@ -140,9 +140,7 @@ impl MigrateError {
                 "take back what the agent has made with `hostgap agent down`, and start flanneld once, which writes it again",
             ),
             MigrateError::Other { .. } => Some("give that name with --network"),
-            MigrateError::OnWire { .. } => {
-                Some("choose another --attach: with ipvlan-l3s the node leads pods' packets into tunnels")
-            }
+            MigrateError::OnWire { .. } => Some("choose another --attach: ptp takes every way"),
             MigrateError::Bridge => Some("choose another --attach: pods of both reach each other"),
             MigrateError::Attached { .. } => Some("let these pods go first, as `kubectl drain` does"),
             MigrateError::Apply(ApplyError::Journal(error)) | MigrateError::Journal(error) => error.remedy(),

@@ -14,7 +14,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use datapath::{ATTACHES, Attach};
+use datapath::Attach;
 use linux::{features, sysctl};
 use node::install::{self, RuntimeDirs};
 use node::{Home, Network};
@@ -26,6 +26,7 @@ pub use self::find::{Bridge, Flannel, find};
 use crate::desired::FLANNEL_PART;
 use crate::files::{self, Environment};
 use crate::installation::{NOTE, installation};
+use crate::settings::attach_of;
 
 /// The `type` of flannel's plugin in a runtime's configuration.
 const PLUGIN: &str = "flannel";
@@ -169,10 +170,6 @@ fn refuse_others_environment(site: &Site<'_>, flannel: &Flannel, network: &str) 
         return Err(MigrateError::Named { path, network: owner, given: network.to_owned() });
     }
     Ok(())
-}
-
-fn attach_of(name: &str) -> Option<&'static dyn Attach> {
-    ATTACHES.iter().find(|path| path.name == name).map(|path| path.attach)
 }
 
 /// The network that containers get, by another attach and with all else as flannel has it.

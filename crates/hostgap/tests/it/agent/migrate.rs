@@ -259,7 +259,9 @@ fn what_is_not_to_be_taken_over_is_said_and_left() {
     }
     nodes.refused(&["--back"], "it was not taken over on this node");
     nodes.refused(&["--attach", "bridge"], "beside flannel's, which has the node's prefix already");
-    nodes.refused(&["--attach", "macvlan"], "flannel's nodes reach each other by tunnels");
+    for attach in ["macvlan", "ipvlan-l3s"] {
+        nodes.refused(&["--attach", attach], "flannel's nodes reach each other by tunnels");
+    }
     // What the kernel lacks is known before anything is made.
     let kernel_has = |kind: &str| {
         let probed = nodes.world.name("pod-a");
