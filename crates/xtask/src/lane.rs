@@ -34,6 +34,8 @@ struct State {
     open: BTreeMap<String, BTreeSet<String>>,
     /// The counts and total time of each suite's tests that have ended.
     suites: BTreeMap<String, (Counts, Duration)>,
+    /// The open tests that nobody waits for, because they run once more when everything else has ended.
+    postponed: BTreeSet<String>,
     slow: Vec<(Duration, String)>,
     closed: bool,
 }
@@ -73,9 +75,11 @@ impl<'a> Lane<'a> {
         self.changed.notify_all();
     }
 
-    /// Prints a failure that is not the last word on its test.
+    /// Prints a failure that is not the last word on its test. Nobody waits for it any longer.
     pub(crate) fn postpone(&self, test: &Test<'_>, ended: &FinishedTest) {
         self.print_failure(test, ended);
+        self.state().postponed.insert(test.full_name());
+        self.changed.notify_all();
         println!("{:<7} {} runs once more, alone, after all others", self.name, test.full_name());
     }
 
@@ -83,10 +87,11 @@ impl<'a> Lane<'a> {
         println!("{output}\n{:<7} FAILED {} ({:.1} s)", self.name, test.full_name(), time.as_secs_f64());
     }
 
-    /// Waits until these tests have ended, or the lane as a whole.
+    /// Waits until these tests have ended or are postponed, or the lane as a whole has ended.
     pub(crate) fn wait_for(&self, tests: &[Test<'_>]) {
         let is_open = |state: &State, test: &Test<'_>| {
-            state.open.get(&test.suite.name()).is_some_and(|open| open.contains(&test.name))
+            let is_open = state.open.get(&test.suite.name()).is_some_and(|open| open.contains(&test.name));
+            is_open && !state.postponed.contains(&test.full_name())
         };
         let mut state = self.state();
         while !state.closed && tests.iter().any(|test| is_open(&state, test)) {
@@ -138,12 +143,15 @@ mod tests {
             binary: "/t/it-1".into(),
             folder: "/".into(),
         };
-        let tests = ["a", "b"].map(|name| Test { suite: &suite, name: name.into() });
+        let tests = ["a", "b", "c"].map(|name| Test { suite: &suite, name: name.into() });
         let ledger = Mutex::new(Ledger::default());
         let lane = Lane::new("native", &tests, &ledger);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| lane.wait_for(&tests[..1]));
             lane.enter(&tests[0], ended(TestOutcome::Skipped("no ipvlan".into()), 25));
+            waiting.join().unwrap();
+            let waiting = scope.spawn(|| lane.wait_for(&tests[..2]));
+            lane.postpone(&tests[1], &ended(TestOutcome::Failed, 1));
             waiting.join().unwrap();
             let waiting = scope.spawn(|| lane.wait_for(&tests));
             lane.close();

@@ -44,6 +44,12 @@ impl Ledger {
         matches!(verdict, Some(TestOutcome::Skipped(_)))
     }
 
+    /// Whether a test passed or failed in a lane so far.
+    pub(crate) fn has_run(&self, suite: &str, test: &str) -> bool {
+        let verdict = self.tests.get(&(suite.to_owned(), test.to_owned()));
+        matches!(verdict, Some(TestOutcome::Passed | TestOutcome::Failed))
+    }
+
     /// The tests that ran in no lane, as lines.
     pub(crate) fn skipped(&self) -> Vec<String> {
         self.lines(|verdict| match verdict {

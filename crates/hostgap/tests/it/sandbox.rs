@@ -289,7 +289,8 @@ pub(crate) fn unheard() -> PipeWriter {
 #[track_caller]
 pub(crate) fn text(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", stderr(&output));
+    // The command may be a script of hundreds of lines, and what it complains of is looked for first.
+    assert!(output.status.success(), "{}\n{command:?}: {}", stderr(&output), output.status);
     stdout(&output)
 }
 
