@@ -2,6 +2,8 @@
 
 mod json;
 mod kube;
+mod machines;
+mod several;
 mod text;
 
 use std::path::PathBuf;
@@ -13,6 +15,7 @@ use ::doctor::{Diagnosis, ExaminedNetns, Snapshot, Taken, Window, diagnose};
 use anyhow::Context;
 use linux::NetnsName;
 
+pub(crate) use self::machines::{MachineDiagnoses, MachineSurvey};
 use crate::cluster::ClusterArgs;
 use crate::{exit, output, stop};
 
@@ -86,7 +89,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let (before, after) = match &args.from {
         Some(directory) => ::doctor::open(directory).context("diagnose")?,
-        None => match look_twice(args.netns.as_ref(), args.time)? {
+        None => match look_until_stopped(args.netns.as_ref(), args.time)? {
             Some(((before, _), (after, _))) => (before, after),
             None => return Ok(ExitCode::from(exit::INTERRUPTED)),
         },
@@ -150,7 +153,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
 pub(crate) fn collect(args: &CollectArgs) -> anyhow::Result<ExitCode> {
     // Before the readings, so that no time is lost if the directory cannot be written.
     let tree = ::doctor::destination(&args.directory).context("collect")?;
-    let looks = look_twice(args.netns.as_ref(), args.time);
+    let looks = look_until_stopped(args.netns.as_ref(), args.time);
     let (before, after) = match looks {
         Ok(Some(looks)) => looks,
         nothing => {
@@ -164,14 +167,22 @@ pub(crate) fn collect(args: &CollectArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// `None` if it was interrupted.
-fn look_twice(netns: Option<&NetnsName>, time: Duration) -> anyhow::Result<Option<(Taken, Taken)>> {
+fn look_until_stopped(netns: Option<&NetnsName>, time: Duration) -> anyhow::Result<Option<(Taken, Taken)>> {
     let examined = match netns {
         None => ExaminedNetns::here(),
         Some(name) => ExaminedNetns::netns(name).context("look")?,
     };
-    let stop = stop::on_signals()?;
+    look_twice(&examined, time, &*stop::on_signals()?)
+}
+
+/// `None` if `stop` was set.
+fn look_twice(
+    examined: &ExaminedNetns,
+    time: Duration,
+    stop: &AtomicBool,
+) -> anyhow::Result<Option<(Taken, Taken)>> {
     let before = examined.look().context("look")?;
-    if !wait(time, &stop) {
+    if !wait(time, stop) {
         return Ok(None);
     }
     Ok(Some((before, examined.look().context("look")?)))

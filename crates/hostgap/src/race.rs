@@ -247,20 +247,29 @@ fn race(
         return guest::race_outward(race, &dir.join(RECORD));
     }
     let mut progress = Progress::new();
-    let machine = match args.machines.server_in(&args.server)? {
+    let address = args.machines.server_in(&args.server)?;
+    let machine = match address {
         None => None,
         Some(address) => match args.machines.connect(address, &experiment, &settings, &mut progress)? {
             None => return interrupted(dir),
             machine => machine,
         },
     };
+    let (own, stop) = (settings.own.clone(), Arc::clone(&settings.stop));
     let settings = RaceOptions { machine: machine.clone(), ..settings };
     let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
     if args.show_commands {
         return commands::print_for_machines(&race.entrants()?);
     }
+    let diagnoses = match address {
+        None => None,
+        Some(server) => args.machines.examine((None, server), &own, &stop)?,
+    };
     let result = race.run(&mut |event| progress.show(&event));
     progress.finish();
+    if let Some(diagnoses) = diagnoses {
+        diagnoses.write_beside(&dir.join(RECORD));
+    }
     // Whatever the race has come to, nothing of it is to stay there. Its own error comes first.
     let ended = machine.map_or(Ok(()), |machine| machine.end());
     let result = result.and_then(|finished| ended.map(|()| finished));

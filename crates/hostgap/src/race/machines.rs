@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ::lab::remote::{LedRace, Remote, SshAddress, SshCommand};
-use ::lab::{LabError, RaceOptions};
+use ::lab::{LabError, OwnProgram, RaceOptions};
 use ::linux::cpu::Scheduling;
 use ::linux::{CpuSet, IfName};
 use ::record::{Experiment, ServerKind};
 
-use crate::exit::BadInput;
+use crate::doctor::{MachineDiagnoses, MachineSurvey};
+use crate::exit::{self, BadInput};
 use crate::progress::Progress;
 use crate::{report, stop};
 
@@ -79,6 +80,18 @@ impl MachineArgs {
         Ok(remote?.map(Arc::new))
     }
 
+    /// What the doctor says of the client's machine and of the server's; `None` if asked to stop before. `client` is `None`
+    /// where that is this machine.
+    pub(super) fn examine(
+        &self,
+        (client, server): (Option<&SshAddress>, &SshAddress),
+        own: &OwnProgram,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Option<MachineDiagnoses>, BadInput> {
+        let ssh = &self.reached(stop)?.ssh;
+        Ok(MachineSurvey { ssh, own, stop }.look(&[client, Some(server)]))
+    }
+
     /// The client's machine, where it is not this one.
     pub(super) fn client(&self) -> Option<&SshAddress> {
         self.client.as_ref()
@@ -137,12 +150,16 @@ pub(super) fn race(client: &SshAddress, experiment: &Experiment, args: &Args) ->
     }
     let stop = stop::on_signals()?;
     let Reached { ssh, nic, server_cpus } = machines.reached(&stop)?;
+    let own = own_program()?;
+    let Some(diagnoses) = machines.examine((Some(client), server), &own, &stop)? else {
+        return Ok(ExitCode::from(exit::INTERRUPTED));
+    };
     let dir = fresh_dir(&args.out, &experiment.name)?;
     let race = LedRace {
         client,
         server,
         ssh: &ssh,
-        own: &own_program()?,
+        own: &own,
         experiment,
         record: dir.join(RECORD),
         cpus: cpus(args.cpus.as_deref())?,
@@ -154,6 +171,7 @@ pub(super) fn race(client: &SshAddress, experiment: &Experiment, args: &Args) ->
     let mut progress = Progress::new();
     let result = race.run(&mut |event| progress.show(&event));
     progress.finish();
+    diagnoses.write_beside(&dir.join(RECORD));
     let finished = finish(&dir, result, &mut |summary| report::print(&summary, args.json));
     // This fails, as it should, if something was written there.
     let _ = std::fs::remove_dir(&dir);

@@ -158,6 +158,21 @@ impl Machines {
         self.race(args).output().unwrap()
     }
 
+    /// Sets a parameter of the server's machine.
+    fn set_on_b(&self, setting: &str) {
+        ip(&["netns", "exec", self.world.name("b").as_str(), "sysctl", "-qw", setting]);
+    }
+
+    /// What the only race's doctor said of the machines.
+    fn doctor(&self) -> serde_json::Value {
+        let races = std::fs::read_dir(self.sandbox.out().join("results")).unwrap();
+        let races: Vec<PathBuf> = races.map(|race| race.unwrap().path()).collect();
+        let [race] = &races[..] else { panic!("{races:?}") };
+        let text = std::fs::read_to_string(race.join("doctor.txt")).unwrap();
+        assert!(text.starts_with("2 machines: "), "{text}");
+        serde_json::from_str(&std::fs::read_to_string(race.join("doctor.json")).unwrap()).unwrap()
+    }
+
     /// The process that works on the server's machine.
     fn worker(&self) -> Option<u32> {
         copied(&self.far, " remote --connection ")
@@ -222,6 +237,7 @@ fn visits(candidate: &serde_json::Value) -> u64 {
 fn two_machines_race_and_are_as_before() {
     let Some(machines) = machines() else { return };
     let paths = "bridge+vxlan,ptp+direct,ebpf+direct,docker";
+    machines.set_on_b("net.ipv4.tcp_sack=0");
     let output = machines.output(&["--server", "ssh://b", "--paths", paths, "--rounds", "2", "--json"]);
     check_race(&output, "connecting to ssh://b");
     let result = json(&output);
@@ -231,6 +247,14 @@ fn two_machines_race_and_are_as_before() {
     for candidate in result["candidates"].as_array().unwrap() {
         assert!(visits(candidate) > 0, "{candidate}");
     }
+    let warned = |line: &str| line.starts_with("doctor: HG121 ") && line.ends_with("on ssh://b");
+    assert!(stderr(&output).lines().any(warned), "{}", stderr(&output));
+    let diagnoses = machines.doctor();
+    for (of, name) in diagnoses["machines"].as_array().unwrap().iter().zip(["this machine", "ssh://b"]) {
+        assert_eq!((of["machine"].as_str(), &of["failed"]), (Some(name), &serde_json::Value::Null), "{of}");
+        assert_eq!(of["diagnosis"].to_string().contains("\"HG121\""), name == "ssh://b", "{of}");
+    }
+    machines.set_on_b("net.ipv4.tcp_sack=1");
     let facts = &result["machine"]["facts"];
     assert!(facts["server's machine"].as_str().unwrap().starts_with("ssh://b: Linux "), "{facts}");
     assert!(

@@ -141,17 +141,35 @@ impl SshCommand {
         arguments: &str,
     ) -> Result<Option<Channel>, LabError> {
         let failed = |why: String| LabError::Machine { machine: address.to_string(), why, remedy: None };
-        let command = self.program(address, &own.program, arguments).map_err(failed)?;
-        let started = command.map(|mut command| Channel::start(&mut command)).transpose();
-        started.map_err(|error| failed(error.to_string()))
+        let Some(program) = self.program(address, &own.program).map_err(failed)? else { return Ok(None) };
+        // sudo keeps no environment.
+        let script = format!("exec {program} {arguments} --connection \"${{SSH_CONNECTION:-}}\"");
+        let started = Channel::start(&mut self.remote(address, &script));
+        started.map(Some).map_err(|error| failed(error.to_string()))
     }
 
-    /// The command that runs this program there, with these arguments. It is copied there unless it is there already. `None` if
-    /// asked to stop meanwhile.
+    /// What this program prints there with these arguments; `None` if asked to stop before it has ended. It may end with the
+    /// status `also` instead of 0.
+    ///
+    /// # Errors
+    /// In words: the machine is not reached, or the program ended with another status.
+    pub fn printed(
+        &self,
+        address: &SshAddress,
+        own: &OwnProgram,
+        arguments: &str,
+        also: u8,
+    ) -> Result<Option<String>, String> {
+        let Some(program) = self.program(address, &own.program)? else { return Ok(None) };
+        let script = format!("{program} {arguments} || test $? -eq {also}");
+        self.output(self.remote(address, &script).stdin(Stdio::null()))
+    }
+
+    /// How a shell there runs this program, which is copied there unless it is there already. `None` if asked to stop meanwhile.
     ///
     /// # Errors
     /// In words, with what to try.
-    fn program(&self, address: &SshAddress, own: &Path, arguments: &str) -> Result<Option<Command>, String> {
+    fn program(&self, address: &SshAddress, own: &Path) -> Result<Option<String>, String> {
         let program = RemoteProgram::of(own)?;
         let mut question = self.remote(address, &program.question());
         let Some(found) = self.output(question.stdin(Stdio::null()))? else { return Ok(None) };
@@ -171,10 +189,7 @@ impl SshCommand {
             }
         }
         let sudo = if self.sudo { "sudo -n -- " } else { "" };
-        // sudo keeps no environment.
-        let connection = "--connection \"${SSH_CONNECTION:-}\"";
-        let script = format!("exec {sudo}\"{}\" {arguments} {connection}", program.path);
-        Ok(Some(self.remote(address, &script)))
+        Ok(Some(format!("{sudo}\"{}\"", program.path)))
     }
 
     fn copy(&self, address: &SshAddress, own: &Path, program: &RemoteProgram) -> Result<Option<()>, String> {
