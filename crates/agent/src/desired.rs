@@ -33,6 +33,9 @@ use crate::offload::{Offload, OffloadFault, Tunnel};
 
 /// The part of the node itself: what all peers' parts rest on. Its name comes before theirs.
 pub const NODE_PART: &str = "node";
+/// The part that keeps pods from writing packets of the tunnels: one of its own, so that a node of an older agent gets it without
+/// a change of what stands.
+const PORT_GUARD_PART: &str = "port-guard";
 /// How the names of peers' parts begin.
 const PEER_PART: &str = "peer-";
 /// The most bytes of a part's name, which is that of a file with endings.
@@ -228,6 +231,7 @@ pub fn desired(
         desired.parts.insert(PROGRAMS_PART.to_owned(), plan);
     }
     desired.parts.insert(NODE_PART.to_owned(), node_plan);
+    desired.parts.extend(nets.port_guard().map(|plan| (PORT_GUARD_PART.to_owned(), plan)));
     let stays = refused_that_stand(&desired, &snapshot.own, standing);
     nets.keep_tunnels(&stays, &mut desired, standing);
     desired.parts.extend(stays);

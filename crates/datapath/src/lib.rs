@@ -151,6 +151,11 @@ pub trait Transport: Sync {
     }
     /// What is done once a node (the tunnel device), often nothing.
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError>;
+    /// What keeps the node's pods from writing packets of its tunnel themselves, in addition to [`Transport::node`]; nothing where
+    /// there is no tunnel, or one whose packets are authenticated.
+    fn port_guard(&self, _node: &NodeSpec) -> Plan {
+        Plan::new()
+    }
     /// What is done for each other node (route, neighbour, fdb entry).
     fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError>;
     /// What the packets of a node's pod leave at counters on their way to another node.

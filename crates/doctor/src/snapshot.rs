@@ -108,6 +108,7 @@ impl Snapshot {
     /// The parts that this snapshot lacks and without which a diagnosis of the network is impossible. Every kernel has
     /// them, so they were not readable, or were removed from a tree.
     pub fn blind(&self) -> Vec<&'static str> {
+        let has_cards = self.devices.iter().any(|device| device.hardware && device.up);
         let network = self.sysctls.keys().any(|key| key.starts_with("net/"));
         let lacks = [
             (self.devices.is_empty(), "links (sys/class/net)"),
@@ -118,8 +119,21 @@ impl Snapshot {
             (self.softnet.is_empty(), "the CPUs' backlogs (proc/net/softnet_stat)"),
             (self.softirqs.is_empty(), "soft interrupts (proc/softirqs)"),
             (!network, "kernel parameters of the network (proc/sys/net)"),
+            (has_cards && self.interrupts.is_empty(), "interrupts of the cards (proc/interrupts)"),
         ];
         lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, what)| what).collect()
+    }
+
+    /// The same without what a container has of its own in the network of its host: control groups, and files that set kernel
+    /// parameters. Those of the host are not seen.
+    #[must_use]
+    pub fn without_files_of_a_container(mut self) -> Snapshot {
+        self.groups = Limited::default();
+        self.configured = Vec::new();
+        let of_the_host =
+            ["control groups of the host (sys/fs/cgroup)", "files that set kernel parameters (etc/sysctl.d)"];
+        self.unseen.extend(of_the_host.map(|what| format!("{what}: this container has its own")));
+        self
     }
 
     /// Reads the files alone, and takes these answers for what would have been asked.

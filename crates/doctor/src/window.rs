@@ -228,8 +228,10 @@ impl<'a> Window<'a> {
     pub fn interrupts(&self, device: &Device) -> Vec<(&'a Interrupt, PerCpu)> {
         // Without the numbers, drivers name interrupts after the link.
         let ours = |interrupt: &&Interrupt| {
-            let named = interrupt.name.starts_with(device.name.as_str()) && device.interrupts.is_empty();
-            device.interrupts.contains(&interrupt.number) || named
+            let rest = interrupt.name.strip_prefix(device.name.as_str());
+            // Those of eth10 are not eth1's.
+            let is_named = rest.is_some_and(|rest| !rest.starts_with(|sign: char| sign.is_ascii_digit()));
+            device.interrupts.contains(&interrupt.number) || (is_named && device.interrupts.is_empty())
         };
         let earlier = |interrupt: &Interrupt| {
             let same = self.before.interrupts.iter().find(|other| other.number == interrupt.number);

@@ -29,6 +29,9 @@ pub struct Host {
     pub mtu_max: Option<u32>,
     /// Destinations of routes that a router has announced: settings on them are lost with the next announcement.
     pub announced: Vec<IpNet>,
+    /// Destinations to which routes over other links lead too, or several over this one: a setting says nothing of which it
+    /// means.
+    pub shared: Vec<IpNet>,
 }
 
 /// Identifies a link: another link may get its name later.
@@ -73,7 +76,14 @@ impl Host {
             let (process, node) = (place.clone(), place);
             let nic = Nic { rx: 0, tx: 0, interrupts: Vec::new() };
             let site = Site { process, node, wire, cpus, nic, routes: Vec::new() };
-            return Ok(Host { netns: name, device: None, site, mtu_max: None, announced: Vec::new() });
+            return Ok(Host {
+                netns: name,
+                device: None,
+                site,
+                mtu_max: None,
+                announced: vec![],
+                shared: vec![],
+            });
         };
         let found = netlink.link(&wire)?;
         let found = found.ok_or_else(|| {
@@ -94,11 +104,11 @@ impl Host {
             mac: found.mac.map(|mac| mac.to_string()),
             driver: sysfs.driver(&wire).or(found.kind),
         };
-        let (announced, routes) = routes_over(&netlink, found.index)?;
-        let routes = routes.into_iter().map(|dst| (dst, wire.clone())).collect();
+        let RoutesOver { announced, shared, ours } = routes_over(&netlink, found.index)?;
+        let routes = ours.into_iter().map(|dst| (dst, wire.clone())).collect();
         let (process, node) = (place.clone(), place);
         let site = Site { process, node, wire, cpus, nic, routes };
-        Ok(Host { netns: name, device: Some(device), site, mtu_max: found.mtu_max, announced })
+        Ok(Host { netns: name, device: Some(device), site, mtu_max: found.mtu_max, announced, shared })
     }
 
     /// Opens the namespace; that of the calling thread where none is named.
@@ -129,23 +139,35 @@ fn own_cpus(online: &CpuSet, near: Option<&CpuSet>, isolated: &CpuSet) -> CpuSet
     first.unwrap_or_else(|| online.clone())
 }
 
-/// The destinations of routes over a link: those that a router has announced, and those on which a property can be set.
-/// For the latter there must be exactly one route to the destination.
-fn routes_over(netlink: &Netlink, index: u32) -> Result<(Vec<IpNet>, Vec<IpNet>), linux::Error> {
+/// The destinations of routes over a link.
+struct RoutesOver {
+    /// A router has announced them.
+    announced: Vec<IpNet>,
+    /// There are several routes to them.
+    shared: Vec<IpNet>,
+    /// A property can be set on them.
+    ours: Vec<IpNet>,
+}
+
+fn routes_over(netlink: &Netlink, index: u32) -> Result<RoutesOver, linux::Error> {
     let mut all = netlink.routes()?;
     all.retain(|route| route.table == MAIN_TABLE && route.kind == UNICAST);
     let alone = |dst: &IpNet| all.iter().filter(|route| route.dst == *dst).count() == 1;
     // The kernel's own on-link routes (fe80::/64) do not count.
     let local = |dst: &IpNet| matches!(dst, IpNet::V6(net) if net.addr().is_unicast_link_local());
     let over = all.iter().filter(|route| {
-        matches!(route.next_hops.as_slice(), [hop] if hop.index == Some(index))
-            && alone(&route.dst)
-            && !local(&route.dst)
+        matches!(route.next_hops.as_slice(), [hop] if hop.index == Some(index)) && !local(&route.dst)
     });
+    let (alone, several): (Vec<_>, Vec<_>) = over.partition(|route| alone(&route.dst));
     let (announced, ours): (Vec<_>, Vec<_>) =
-        over.partition(|route| route.protocol == ANNOUNCED || route.expires);
-    let destinations = |routes: Vec<&RouteInfo>| routes.into_iter().map(|route| route.dst).collect();
-    Ok((destinations(announced), destinations(ours)))
+        alone.into_iter().partition(|route| route.protocol == ANNOUNCED || route.expires);
+    let destinations = |routes: Vec<&RouteInfo>| {
+        let mut all: Vec<IpNet> = routes.into_iter().map(|route| route.dst).collect();
+        all.dedup();
+        all
+    };
+    let [announced, shared, ours] = [announced, several, ours].map(destinations);
+    Ok(RoutesOver { announced, shared, ours })
 }
 
 #[cfg(test)]

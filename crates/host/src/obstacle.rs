@@ -113,6 +113,10 @@ impl Host {
                     "a router announced the route to {route}: its settings are lost with the next announcement"
                 )
             }
+            (Lives::Route(_), Some(route)) if self.shared.contains(&route) => several_lead_to(&[route]),
+            (Lives::Route(_), None) if self.site.routes.is_empty() && !self.shared.is_empty() => {
+                several_lead_to(&self.shared)
+            }
             (Lives::Route(_), Some(route)) => {
                 format!("no route to {route} leads over {link}; `ip route add {route} …` makes one")
             }
@@ -126,6 +130,12 @@ impl Host {
             _ => format!("{link} has nothing to set it on"),
         }
     }
+}
+
+/// Why nothing is set on routes with rivals.
+pub(crate) fn several_lead_to(destinations: &[IpNet]) -> String {
+    let all: Vec<String> = destinations.iter().map(IpNet::to_string).collect();
+    format!("there are several routes to {}, and which of them is meant is not clear", all.join(", "))
 }
 
 /// Why a parameter is missing, if it is newer than this kernel. Stable releases of older kernels have some newer

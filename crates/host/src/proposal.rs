@@ -83,6 +83,11 @@ impl Proposal {
                 );
                 proposal.skipped.push(Skipped::of(&setting, why));
             }
+            let passes_over = matches!(setting.lives, Lives::Route(_)) && wish.wanted.route.is_none();
+            if passes_over && !proposal.host.site.routes.is_empty() && !proposal.host.shared.is_empty() {
+                let why = crate::obstacle::several_lead_to(&proposal.host.shared);
+                proposal.skipped.push(Skipped::of(&setting, why));
+            }
             match proposal.settle(wish, &mut kernel)? {
                 SettingOutcome::Change(change) => proposal.add(change),
                 SettingOutcome::Already => proposal.already.push(wish.wanted.clone()),

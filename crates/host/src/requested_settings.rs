@@ -1,5 +1,6 @@
 //! What is to be set: the settings of a request's sources, each knob once.
 
+use ipnet::IpNet;
 use linux::sysctl;
 use serde::Serialize;
 use tune::{PROFILES, Scope, Setting, TuneError, WantedSetting};
@@ -98,15 +99,19 @@ fn of_findings(findings: &Findings, request: &TuningRequest) -> Result<Requested
                 }
                 Err(error) => return Err(findings.bad(&format_args!("{}: {error}", finding.code))),
             };
-            let is_known = |wish: &RequestedSetting| wish.wanted.setting.knob == setting.knob;
+            let route = proposed.route.or(request.route);
+            let known = wishes.wishes.iter().find(|wish| wish.wanted.setting.knob == setting.knob);
+            let other = known.and_then(|known| differs(&known.wanted, &setting, route));
             match against(finding, &setting, document, &wishes, request) {
                 Some(why) => {
                     wishes.left_out.push(Skipped::of(&setting, format!("{}: {why}", finding.code)));
                 }
-                None if wishes.wishes.iter().any(is_known) => {}
+                None if let Some(why) = other => {
+                    wishes.left_out.push(Skipped::of(&setting, format!("{}: {why}", finding.code)));
+                }
+                None if known.is_some() => {}
                 None => {
                     let why = format!("{} {}", finding.code, finding.title).trim().to_owned();
-                    let route = proposed.route.or(request.route);
                     let wanted = WantedSetting { setting, at_least: false, route, why };
                     wishes.wishes.push(RequestedSetting { wanted, is_named: false });
                 }
@@ -114,6 +119,17 @@ fn of_findings(findings: &Findings, request: &TuningRequest) -> Result<Requested
         }
     }
     Ok(wishes)
+}
+
+/// Why a proposal is left out for an earlier one of the same knob, if it is not the same: a tuning sets a knob once.
+fn differs(known: &WantedSetting, setting: &Setting, route: Option<IpNet>) -> Option<String> {
+    if known.route != route {
+        let other = route.map_or("all routes".to_owned(), |route| route.to_string());
+        let first = known.route.map_or("all routes".to_owned(), |route| route.to_string());
+        return Some(format!("it is for {other}, and the first of these proposals is for {first}"));
+    }
+    (known.setting.value != setting.value)
+        .then(|| format!("the first of these proposals is {}", known.setting.value))
 }
 
 /// Why the findings are not about the host or namespace to be tuned.

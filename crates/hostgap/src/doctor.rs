@@ -42,6 +42,9 @@ pub(crate) struct Args {
     kube: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
+    /// The control groups and the files of kernel parameters are those of a container (internal).
+    #[arg(long, hide = true)]
+    in_container: bool,
     /// Print the diagnosis as JSON.
     #[arg(long)]
     json: bool,
@@ -94,6 +97,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             None => return Ok(ExitCode::from(exit::INTERRUPTED)),
         },
     };
+    let looks = if args.in_container {
+        [before, after].map(Snapshot::without_files_of_a_container)
+    } else {
+        [before, after]
+    };
+    let [before, after] = looks;
     let diagnosis = diagnose(&Window { before: &before, after: &after });
     print(&diagnosis, &after, args.json)?;
     if !diagnosis.blind.is_empty() {

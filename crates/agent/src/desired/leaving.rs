@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use linux::IfName;
 use plan::{Placed, Plan, Step};
 
-use super::{Desired, NODE_PART, Nets};
+use super::{Desired, NODE_PART, Nets, PORT_GUARD_PART};
 use crate::backend::BackendKind;
 
 impl Nets<'_> {
@@ -34,6 +34,9 @@ impl Nets<'_> {
             return;
         }
         extend(node_plan, before.steps.iter());
+        if let Some(guard) = standing.get(PORT_GUARD_PART) {
+            extend(desired.parts.entry(PORT_GUARD_PART.to_owned()).or_default(), guard.steps.iter());
+        }
         // An encrypted tunnel takes packets of its peers alone.
         for (part, plan) in &mut desired.parts {
             let before = standing.get(part).into_iter().flat_map(|plan| &plan.steps);

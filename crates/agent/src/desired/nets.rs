@@ -102,6 +102,15 @@ impl Nets<'_> {
         Ok(plan)
     }
 
+    /// What keeps the node's pods from writing packets of its tunnels; `None`: it has no such tunnel.
+    pub(super) fn port_guard(&self) -> Option<Plan> {
+        let mut plan = Plan::new();
+        for (_, spec) in &self.specs {
+            plan.extend(self.kind.path().transport.port_guard(spec));
+        }
+        (!plan.steps.is_empty()).then_some(plan)
+    }
+
     /// The way to a peer's pods, in which routes take the place of others: the prefixes are the peer's, and no
     /// other's.
     pub(super) fn peer_plan(

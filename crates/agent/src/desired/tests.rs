@@ -292,7 +292,7 @@ fn programs_that_are_there_use_the_tunnels() {
     assert_eq!(at, vec![Some("hgvx7".to_owned()); 2]);
     // They are made after the tunnels, and taken back before.
     let names: Vec<&str> = with.keys().map(String::as_str).collect();
-    assert_eq!(names, [NODE_PART, "peer-far", PROGRAMS_PART]);
+    assert_eq!(names, [NODE_PART, "peer-far", PORT_GUARD_PART, PROGRAMS_PART]);
     assert!(!parts(None, VXLAN).contains_key(PROGRAMS_PART));
     assert!(!parts(Some("host-3"), BackendKind::HostGw.name()).contains_key(PROGRAMS_PART));
 }

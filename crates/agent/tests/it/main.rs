@@ -9,6 +9,7 @@ mod check;
 mod cloud;
 mod control;
 mod families;
+mod forged;
 mod image;
 mod installed;
 mod joining;

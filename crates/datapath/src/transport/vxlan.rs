@@ -7,6 +7,7 @@ use plan::Plan;
 
 use crate::draft::Draft;
 use crate::links;
+use crate::rules::tunnel;
 use crate::trace::Traces;
 use crate::{Family, NodeSpec, Peer, SocketRole, SpecError, Talk, Trace, Transport};
 
@@ -61,6 +62,12 @@ impl Transport for Vxlan {
             draft.addresses(&device, addresses);
         }
         Ok(draft.into_plan())
+    }
+
+    fn port_guard(&self, node: &NodeSpec) -> Plan {
+        let mut draft = Draft::at(&node.place, node.families());
+        draft.tables(tunnel::port_guard(node));
+        draft.into_plan()
     }
 
     /// The route comes last: when it attracts packets, everything they need is there.

@@ -58,17 +58,19 @@ fn below_default(window: &Window<'_>) -> Vec<Observation> {
         let words = knob.default.on(window.kernel()).unwrap_or_default();
         let default = words.split_ascii_whitespace().nth(*at).and_then(|word| word.parse::<u64>().ok());
         let Some((now, default)) = numbers.get(*at).copied().zip(default) else { continue };
-        // Half of the memory may have been taken when the kernel looked.
-        let memory = window.after.machine.memory_bytes / 256;
-        let by_memory = matches!(knob.default, ByDefault::Capped(..));
-        let least = if by_memory { default.min(memory) } else { default };
-        if now >= least {
+        // The kernel takes a 128th of the memory that is free at its start (`tcp_init`), where that is less.
+        let of_memory = window.after.machine.memory_bytes / 128;
+        let is_capped = matches!(knob.default, ByDefault::Capped(..)) && of_memory < default;
+        let default = if is_capped { of_memory } else { default };
+        // Half of the memory may have been taken when it looked.
+        if now >= if is_capped { default / 2 } else { default } {
             continue;
         }
+        let here = if is_capped { " with this much memory" } else { "" };
         let limited = limited_by(window, key, now);
         let file = window.configured().rev().find(|line| line.key == key);
         let mut seen = Observation::with_effect(limited.is_some(), 60.0).on(key.replace('/', ".")).saw(
-            format!("{now}; the default of Linux {} is {default}", window.kernel()),
+            format!("{now}; the default of Linux {} is {default}{here}", window.kernel()),
             format!("/proc/sys/{key}"),
         );
         seen.evidence.extend(limited);

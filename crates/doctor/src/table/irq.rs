@@ -226,13 +226,11 @@ fn isolated(window: &Window<'_>) -> Vec<Observation> {
             by_cpu.iter().filter(|(cpu, _)| isolated.contains(**cpu)).map(|(_, count)| count).sum();
         let per_s = there as f64 / window.seconds();
         if per_s >= 1.0 {
-            let rest = by_cpu.keys().copied().filter(|cpu| !isolated.contains(*cpu));
-            let rest: linux::CpuSet = rest.collect();
             let seen = Observation::with_effect(per_s >= 100.0, 20.0 * share(there, by_cpu.values().sum()))
                 .on(&card.name)
                 .saw(format!("{per_s:.0} interrupts a second on isolated CPUs"), INTERRUPTS)
                 .saw(format!("isolated: {isolated}"), "/sys/devices/system/cpu/isolated, nohz_full")
-                .set("irq_affinity", rest);
+                .set("irq_affinity", window.cpus_near(card));
             found.push(seen);
         }
     }

@@ -216,22 +216,33 @@ fn unanswered(window: &Window<'_>) -> Option<(SocketAddr, usize, usize)> {
     Some((peer, most, all))
 }
 
+/// The number of the state `TCP_TIME_WAIT` (include/net/tcp_states.h).
+const TIME_WAIT: u8 = 6;
+
 fn ports(window: &Window<'_>) -> Vec<Observation> {
     let range = window.numbers("net/ipv4/ip_local_port_range");
     let [first, last] = range[..] else { return Vec::new() };
     let mut taken: BTreeMap<(IpAddr, SocketAddr), u64> = BTreeMap::new();
+    // Ends of which a connection has ended, so that its port could be used again.
+    let mut ended = BTreeSet::new();
     for socket in window.after.answers.sockets.iter().flatten() {
         let port = u64::from(socket.local.port());
         if (first..=last).contains(&port) && socket.peer.port() != 0 {
-            *taken.entry((socket.local.ip(), socket.peer)).or_default() += 1;
+            let ends = (socket.local.ip(), socket.peer);
+            *taken.entry(ends).or_default() += 1;
+            if socket.state == TIME_WAIT {
+                ended.insert(ends);
+            }
         }
     }
     for counted in window.after.answers.ports.iter().flatten() {
         taken.insert((counted.local, counted.peer), counted.ports);
+        // In which state they are was not counted.
+        ended.insert((counted.local, counted.peer));
     }
     let there = last.saturating_sub(first) + 1;
     let mut found = Vec::new();
-    for ((_, peer), taken) in taken {
+    for ((local, peer), taken) in taken {
         let filled = share(taken, there);
         if filled < 0.5 {
             continue;
@@ -240,7 +251,7 @@ fn ports(window: &Window<'_>) -> Vec<Observation> {
             .on(format!("to {peer}"))
             .saw(format!("{taken} of {there} ports taken, {}", percent(filled)), "sock_diag");
         let seen = more_ports(window, seen, (first, last), taken);
-        let reuse = window.number("net/ipv4/tcp_tw_reuse") != Some(1);
+        let reuse = window.number("net/ipv4/tcp_tw_reuse") != Some(1) && ended.contains(&(local, peer));
         found.push(if reuse { seen.set("tcp_tw_reuse", 1) } else { seen });
     }
     found

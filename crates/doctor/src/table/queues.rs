@@ -102,22 +102,43 @@ fn queues_of(card: &Device) -> String {
     format!("/sys/class/net/{}/queues", card.name)
 }
 
-/// The CPUs on which a card's interrupts came in the window.
+/// The CPUs on which a card's interrupts came in the window. A CPU that never catches up polls the card, which then sends none
+/// (Documentation/networking/napi.rst): if none came at all, those that may take the interrupts that were ever in use.
 fn interrupted_by(window: &Window<'_>, card: &Device) -> CpuSet {
     let interrupts = window.interrupts(card);
     let counts = interrupts.iter().flat_map(|(_, counts)| counts);
-    counts.filter(|(_, count)| **count > 0).map(|(cpu, _)| *cpu).collect()
+    let came: CpuSet = counts.filter(|(_, count)| **count > 0).map(|(cpu, _)| *cpu).collect();
+    if !came.is_empty() {
+        return came;
+    }
+    let used = interrupts.iter().filter(|(interrupt, _)| interrupt.counts.values().any(|count| *count > 0));
+    used.flat_map(|(interrupt, _)| interrupt.affinity.iter()).collect()
+}
+
+/// The CPU that a card's packets fill, if one is full. Some buses have no interrupt that could be told to be a card's (VMBus,
+/// Xen): then it is the card that receives most.
+fn filled_by(window: &Window<'_>, card: &Device) -> Option<(u16, f64)> {
+    let taking = interrupted_by(window, card);
+    let full = window.saturated()?;
+    let is_its = if taking.is_empty() { receives_most(window, card) } else { taking.contains(full.0) };
+    is_its.then_some(full)
+}
+
+/// Whether a card receives packets, and no other card more of them.
+fn receives_most(window: &Window<'_>, card: &Device) -> bool {
+    let received = |card: &Device| window.link_grew(&card.name, "rx_packets");
+    let its = received(card);
+    its as f64 / window.seconds() >= 100.0 && window.cards().all(|(_, other)| received(other) <= its)
 }
 
 fn no_rps(window: &Window<'_>) -> Vec<Observation> {
     let cpus: Vec<u16> = window.after.stat.cpus.keys().copied().collect();
-    let saturated = window.saturated();
     let without = window.cards().filter(|(_, card)| {
         card.rx.len() < cpus.len() && !card.rx.is_empty() && card.rx.iter().all(|rx| rx.rps.is_empty())
     });
     let seen = |(_, card): (_, &Device)| {
         let taking = interrupted_by(window, card);
-        let full = saturated.filter(|(cpu, _)| taking.contains(*cpu));
+        let full = filled_by(window, card);
         let seen = Observation::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0))
             .on(&card.name)
             .saw(
@@ -134,8 +155,13 @@ fn no_rps(window: &Window<'_>) -> Vec<Observation> {
         let others = if others.is_empty() { near } else { others };
         match full {
             Some((cpu, share)) => {
-                let saw =
-                    format!("CPU {cpu}, which takes its interrupts, is {} busy with them", percent(share));
+                let saw = if taking.is_empty() {
+                    let share = percent(share);
+                    format!("CPU {cpu} is {share} busy with interrupts; which are this card's is not known")
+                } else {
+                    format!("CPU {cpu}, which takes its interrupts, is {} busy with them", percent(share))
+                };
+                let others = others.iter().filter(|other| *other != cpu).collect::<CpuSet>();
                 seen.saw(saw, "/proc/stat").set("rps_cpus", others)
             }
             None => seen.remedy("nothing now: no CPU is short of time; with more packets, set rps_cpus"),
@@ -198,7 +224,11 @@ fn rps_overlap(window: &Window<'_>) -> Vec<Observation> {
         }
         let busy = both.iter().map(|cpu| window.interrupted().get(&cpu).copied().unwrap_or_default());
         let busy = busy.fold(0.0, f64::max);
-        let rest: CpuSet = window.cpus_near(card).iter().filter(|cpu| !taking.contains(*cpu)).collect();
+        let near = window.cpus_near(card).without(&taking);
+        // If all near ones take interrupts: others, or else those that are named and on line.
+        let choices =
+            [near, online.without(&taking), targets.iter().filter(|cpu| online.contains(*cpu)).collect()];
+        let rest = choices.into_iter().find(|cpus| !cpus.is_empty()).unwrap_or_default();
         let mut seen = Observation::with_effect(overlap && busy > 0.8, busy * 60.0)
             .on(&card.name)
             .saw(format!("rps_cpus names CPUs {targets}"), queues_of(card));
@@ -282,7 +312,7 @@ fn few_channels(window: &Window<'_>) -> Vec<Observation> {
         if now >= useful || now == 0 {
             continue;
         }
-        let full = window.saturated().filter(|(cpu, _)| interrupted_by(window, card).contains(*cpu));
+        let full = filled_by(window, card);
         // Sorted above RPS, since the card does it without CPU time.
         let seen =
             Observation::with_effect(full.is_some(), full.map_or(0.0, |(_, share)| share * 100.0 + 1.0))

@@ -141,6 +141,12 @@ fn no_limit_that_is_too_small_is_made_smaller() {
         })
     };
     assert_eq!([262_144, 4_000_000].map(ends), [Some("524288".to_owned()), None]);
+    // The kernel's own default is lower where memory is short.
+    let own = proposed("HG110", &|scene| {
+        scene.file("proc/meminfo", "MemTotal: 1000000 kB\n");
+        scene.sysctl("net/ipv4/tcp_rmem", "4096 131072 2097152");
+    });
+    assert_eq!(own.as_deref(), Some("4096 131072 8000000"));
 }
 
 /// A macvlan receives more, but has its packets from a link at which RPS has been asked for already.

@@ -123,7 +123,8 @@ fn what_stands_where_a_file_belongs_is_named_and_not_waited_for() {
         let is_named = |text: &&String| text.contains(file) && text.contains(why);
         assert_eq!(diagnosis.unseen.iter().filter(is_named).count(), 1, "{file}: {:#?}", diagnosis.unseen);
     }
-    assert_eq!(diagnosis.blind, ["soft interrupts (proc/softirqs)"]);
+    // Beside them the interrupts of cards, where this machine has cards.
+    assert_eq!(diagnosis.blind[0], "soft interrupts (proc/softirqs)");
     // Without the CPUs no diagnosis is possible.
     mknodat(CWD, emptied("proc/stat"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     let error = open(&tree).unwrap_err().to_string();

@@ -18,7 +18,7 @@ const SLACK: Duration = Duration::from_secs(60);
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let look = NodeSurvey {
         access: args.cluster.access(stop::on_signals()?)?,
-        arguments: ["doctor", "--json", "--for"]
+        arguments: ["doctor", "--in-container", "--json", "--for"]
             .map(str::to_owned)
             .into_iter()
             .chain([format!("{}ms", args.time.as_millis())])
@@ -36,14 +36,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         output::result(diagnoses.text().trim_end())?;
     }
-    let is_blind = |one: &Seen| {
-        let parts = one.printed.as_ref().ok().and_then(|diagnosis| diagnosis["not_judged"].as_array());
-        parts.is_some_and(|parts| !parts.is_empty())
-    };
     let seen = &diagnoses.seen;
-    let failed = seen.iter().any(|one| one.printed.is_err());
-    let warns = seen.iter().any(|one| one.warnings().is_some_and(|count| count > 0));
-    if failed || seen.iter().any(is_blind) || (args.strict && warns) {
+    let warned = seen.iter().filter(|one| one.warnings().is_some_and(|count| count > 0)).count();
+    if seen.iter().any(|one| one.printed.is_err() || one.is_blind()) {
+        output::aside(
+            "hostgap: the diagnosis is not complete; above stands which nodes it says nothing about",
+        );
+        return Ok(ExitCode::from(exit::INVALID));
+    }
+    if args.strict && warned > 0 {
+        output::aside(format_args!("hostgap: nodes with warnings: {warned}"));
         return Ok(ExitCode::from(exit::INVALID));
     }
     Ok(ExitCode::SUCCESS)

@@ -16,6 +16,12 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// Whether its diagnosis says nothing of a part of the network.
+    pub(super) fn is_blind(&self) -> bool {
+        let parts = self.printed.as_ref().ok().and_then(|diagnosis| diagnosis["not_judged"].as_array());
+        parts.is_some_and(|parts| !parts.is_empty())
+    }
+
     /// How many warnings there are; `None` without a diagnosis.
     pub(super) fn warnings(&self) -> Option<u64> {
         self.printed.as_ref().ok()?["warnings"].as_u64()
@@ -84,6 +90,9 @@ impl Diagnoses {
         let known = all.len() - warnings;
         match (self.looked(), warnings) {
             (0, _) => format!("no {} could be looked at", self.kind),
+            (_, 0) if self.seen.iter().any(Seen::is_blind) => {
+                format!("{}: not fully judged, {known} worth knowing", self.hosts())
+            }
             (_, 0) => format!("{}: no warning, {known} worth knowing", self.hosts()),
             (_, some) => format!("{}: {}, {known} worth knowing", self.hosts(), counted(some, "warning")),
         }

@@ -22,7 +22,7 @@ pub(super) fn status(store: &Store, as_json: bool) -> anyhow::Result<ExitCode> {
     let last = store.last();
     if as_json {
         let standing = standing.map(|(standing, description)| object(store, standing, description, &seen));
-        output::result(json!({ "schema": 1, "standing": standing, "last": last }))?;
+        output::result(json!({ "schema": 1, "standing": standing, "last": last, "doubt": seen.doubt }))?;
         return Ok(ExitCode::SUCCESS);
     }
     match standing {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Procfs;
-use crate::{CpuSet, Result};
+use crate::{CpuSet, Error, Result};
 
 /// A number for each CPU that is on line.
 pub type PerCpu = BTreeMap<u16, u64>;
@@ -27,7 +27,12 @@ impl Procfs {
     pub fn interrupts(&self) -> Result<Vec<Interrupt>> {
         let mut interrupts = Vec::new();
         let text = self.required("interrupts")?;
-        let cpus = cpus(text.lines().next().unwrap_or_default());
+        // The kernel always writes a heading. Where there is none, a container's runtime has put /dev/null in its place.
+        let Some(heading) = text.lines().next() else {
+            let why = "it is empty: a container's runtime masks it".to_owned();
+            return Err(Error::invalid(self.attempted("interrupts"), why));
+        };
+        let cpus = cpus(heading);
         for line in text.lines().skip(1) {
             let Some((number, rest)) = line.split_once(':') else {
                 return Err(self.misread("interrupts", line));
@@ -112,6 +117,12 @@ ERR:          0
         assert_eq!(procfs.softirqs().unwrap()["NET_RX"][&2], 9);
         let affinities = [38, 39, 40, 41, 24].map(|irq| procfs.interrupt_affinity(irq).unwrap().to_string());
         assert_eq!(affinities, ["0-1", "1", "0", "1", ""]);
+    }
+
+    #[test]
+    fn a_masked_file_is_not_a_machine_without_interrupts() {
+        let (_directory, procfs) = proc_with(&[("interrupts", "")]);
+        assert!(procfs.interrupts().unwrap_err().to_string().contains("a container's runtime masks it"));
     }
 
     #[test]

@@ -118,6 +118,7 @@ pub(super) const GROUP: KnobGroup = KnobGroup {
             example: "0",
             default: ByDefault::Driver("1 where the card can, or 0"),
             why: "The card merges received segments, which saves CPU time from some 25 Gbit/s on.",
+            disrupts: Disrupts::Link,
             ..OF_CARD
         },
         Knob {
@@ -129,6 +130,7 @@ pub(super) const GROUP: KnobGroup = KnobGroup {
             why: "The card checks the checksums of received packets. 0 makes the kernel add up every byte, and drops \
                 rx_gro_hw with it: for experiments, and for drivers with a fault.",
             source: "ethtool(8); netdev_fix_features in net/core/dev.c",
+            disrupts: Disrupts::Link,
             ..OF_CARD
         },
         Knob {

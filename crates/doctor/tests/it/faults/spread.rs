@@ -184,6 +184,28 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         code: "HG020",
+        name: "one queue, RPS off, and a CPU that polls it without end",
+        severity: Warning,
+        plant: |scene| {
+            scene.single_queue();
+            scene.saturate(0);
+            scene.before.interrupts[0] = [7, 0, 0, 0];
+            scene.after.interrupts[0] = [7, 0, 0, 0];
+            scene.file("proc/irq/40/effective_affinity_list", "0\n");
+        },
+    },
+    Fault {
+        code: "HG020",
+        name: "one queue, RPS off, its CPU full, and no interrupt that is known to be the card's",
+        severity: Warning,
+        plant: |scene| {
+            scene.single_queue();
+            scene.saturate(0);
+            scene.remove("sys/class/net/eth0/device/msi_irqs/");
+        },
+    },
+    Fault {
+        code: "HG020",
         name: "a veth without RPS, and a full CPU",
         severity: Warning,
         plant: |scene| {
