@@ -336,7 +336,7 @@ int from_tunnel(struct __sk_buff *skb)
 		return drop(DROP_FOREIGN_VNI);
 	if (!is_known)
 		return drop(DROP_TUNNEL_PEER);
-	if (skb->vlan_present)
+	if (is_in_vlan(skb))
 		return drop(DROP_VLAN);
 	/* A pod's frame is for the gateway, whose address is not this device's. */
 	bpf_skb_change_type(skb, PACKET_HOST);

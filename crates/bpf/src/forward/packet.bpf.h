@@ -7,12 +7,21 @@
 #define TCP_WORDS 12
 /* Of one byte with the version, in the upper half, and the length in units of 4 bytes: IPv4 without options. */
 #define IPV4_PLAIN 0x45
+/* The bits of a VLAN's tag that are its identifier. */
+#define VLAN_ID 0xfff
+
+/* Whether a frame belongs to a VLAN. One with the identifier 0 does not, and has a priority alone (IEEE 802.1Q, section 9.6). */
+static __always_inline bool is_in_vlan(const struct __sk_buff *skb)
+{
+	return skb->vlan_present && (skb->vlan_tci & VLAN_ID);
+}
 
 /* The protocol of a frame that arrived by the wire or the tunnel. A link takes a VLAN's tag out of the data and keeps it
- * beside; the frame is for that VLAN's links all the same, and it is sent on with its tag. */
+ * beside; the frame is for that VLAN's links all the same, and it is sent on with its tag. A priority alone goes along, and the
+ * pod's kernel drops it as that of the node would. */
 static __always_inline __u32 protocol_of(const struct __sk_buff *skb)
 {
-	return skb->vlan_present ? bpf_htons(ETH_P_8021Q) : skb->protocol;
+	return is_in_vlan(skb) ? bpf_htons(ETH_P_8021Q) : skb->protocol;
 }
 
 /* Whether a frame is longer than `frame_max` bytes. A packet that stands for many (GSO) counts as the frames that a link

@@ -52,6 +52,24 @@ fn within(kind: u16, tag: u16, frame: &[u8]) -> Vec<u8> {
     [macs, &kind.to_be_bytes(), &tag.to_be_bytes(), rest].concat()
 }
 
+/// Some switches and cards tag all frames so.
+#[test]
+fn a_priority_without_a_vlan_is_no_tag_on_the_wire() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::direct();
+    for frame in [from_hop(far::DIRECT, ONE.v4, b"x"), from_hop(far::DIRECT6, ONE.v6, b"x")] {
+        let plain = node.send(Program::FromWire, "wire", &frame);
+        for tag in [TAGS[1], TAGS[2]] {
+            let found = node.send_given(Program::FromWire, "wire", Given::Vlan(tag), &frame);
+            assert_eq!((found.verdict, found.counted), (plain.verdict, plain.counted.clone()), "{tag:x}");
+        }
+        let found = node.send_given(Program::FromWire, "wire", Given::Vlan(TAGS[0]), &frame);
+        assert_ne!(found.verdict, plain.verdict, "a VLAN is another network");
+    }
+}
+
 #[test]
 fn no_vlan_reaches_a_pod() {
     if !can_run() {

@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::journal::{Sound, open_intents};
 use crate::reconcile::{LeftOver, make, slot, take_back_these};
 use crate::{
-    ApplyError, Journal, JournalError, Kernel, Placed, Plan, Reconciled, StepError, Survey, Undone,
+    ApplyError, Journal, JournalError, Kernel, Place, Placed, Plan, Reconciled, StepError, Survey, Undone,
     outstanding,
 };
 
@@ -25,6 +25,9 @@ pub struct Keeper {
     /// What each part's journal has made.
     parts: BTreeMap<String, Plan>,
 }
+
+/// A place in the kernel that a step takes.
+type Slot = (Place, String);
 
 /// What [`Keeper::keep`] has done.
 #[derive(Debug, Default)]
@@ -96,8 +99,12 @@ impl Keeper {
     pub fn keep(&mut self, wanted: &BTreeMap<String, Plan>, kernel: &mut Kernel) -> Result<Kept, StepError> {
         kernel.begin_run();
         let mut kept = Kept::default();
-        for name in self.in_the_way(wanted) {
-            if let Err(error) = self.remove(&name, kernel, &mut kept) {
+        for (name, slots) in self.in_the_way(wanted) {
+            let gone = match wanted.contains_key(&name) {
+                true => self.give_way(&name, &slots, kernel, &mut kept),
+                false => self.remove(&name, kernel, &mut kept),
+            };
+            if let Err(error) = gone {
                 kept.failed.insert(name, error.into());
             }
         }
@@ -140,22 +147,48 @@ impl Keeper {
         Ok(kept)
     }
 
-    /// The parts that have a place which another part is to take. That one would keep theirs as what it displaced, and put it
-    /// back some day.
-    fn in_the_way(&self, wanted: &BTreeMap<String, Plan>) -> Vec<String> {
+    /// The parts that have places which another part is to take, with these. That one would keep theirs as what it displaced, and
+    /// put it back some day.
+    fn in_the_way(&self, wanted: &BTreeMap<String, Plan>) -> BTreeMap<String, BTreeSet<Slot>> {
         let is_new = |(name, plan): &(&String, &Plan)| self.parts.get(*name) != Some(*plan);
-        let taken: BTreeMap<_, &String> = wanted
+        let taken: BTreeMap<Slot, &String> = wanted
             .iter()
             .filter(is_new)
             .flat_map(|(name, plan)| plan.steps.iter().map(move |placed| (slot(placed), name)))
             .collect();
         if taken.is_empty() {
-            return Vec::new();
+            return BTreeMap::new();
         }
-        let is_another = |name: &String, placed| taken.get(&slot(placed)).is_some_and(|taker| *taker != name);
-        let parts =
-            self.parts.iter().filter(|(name, plan)| plan.steps.iter().any(|placed| is_another(name, placed)));
-        parts.map(|(name, _)| name.clone()).collect()
+        let given = |(name, plan): (&String, &Plan)| {
+            let slots = plan.steps.iter().map(slot);
+            let given: BTreeSet<Slot> =
+                slots.filter(|slot| taken.get(slot).is_some_and(|taker| *taker != name)).collect();
+            (!given.is_empty()).then(|| (name.clone(), given))
+        };
+        self.parts.iter().filter_map(given).collect()
+    }
+
+    /// Takes back what a part has in these places, and nothing else of it: the rest is in use. Where one of them is a link, other
+    /// steps may rest on it, so that the part goes as a whole.
+    fn give_way(
+        &mut self,
+        name: &str,
+        slots: &BTreeSet<Slot>,
+        kernel: &mut Kernel,
+        kept: &mut Kept,
+    ) -> Result<(), JournalError> {
+        let mut journal = self.unit.journal_or_new(name)?;
+        let given = || journal.open_intents().filter(|intent| slots.contains(&slot(&intent.placed)));
+        if given().any(|intent| intent.placed.step.link().is_some()) {
+            return self.remove(name, kernel, kept);
+        }
+        let seqs: LeftOver = given().map(|intent| intent.seq).collect();
+        let removed = take_back_these(&seqs, &mut journal, kernel);
+        note_failures(name, &removed, kept);
+        self.parts.insert(name.to_owned(), plan_of(&journal));
+        kept.changed.entry(name.to_owned()).or_default().removed.extend(removed);
+        let _ = journal.forget_undone();
+        Ok(())
     }
 
     fn make(

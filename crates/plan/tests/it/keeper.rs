@@ -199,6 +199,37 @@ fn places_change_hands_between_parts() {
     stage.scene.assert_as_before("after all parts are gone");
 }
 
+/// What a part gives away is all that it loses: the rest of it is in use meanwhile.
+#[test]
+fn a_part_that_gives_one_place_away_keeps_the_others() {
+    if !require_root() {
+        return;
+    }
+    let stage = Stage::new();
+    let mut keeper = stage.open();
+    let parts = |of_a: &[&str], of_b: &[&str]| {
+        let plan = |prefixes: &[&str], via: &str| {
+            let route = |prefix: &&str| Step::ReplaceRoute(Route::via(net(prefix), ip(via), ifname("own0")));
+            stage.plan_of(prefixes.iter().map(route).collect::<Vec<_>>())
+        };
+        BTreeMap::from([
+            ("peer-a".to_owned(), plan(of_a, "192.0.2.3")),
+            ("peer-b".to_owned(), plan(of_b, "192.0.2.4")),
+        ])
+    };
+    keep(&mut keeper, &parts(&["10.244.2.0/24", "10.244.3.0/24"], &["10.244.4.0/24"]));
+    let kept = keep(&mut keeper, &parts(&["10.244.2.0/24"], &["10.244.3.0/24", "10.244.4.0/24"]));
+    let given = &kept.changed["peer-a"];
+    assert_eq!((given.removed.len(), given.made.len()), (1, 0), "{given:?}");
+    let routes = stage.scene.at("ip -n HOME route");
+    for line in ["10.244.2.0/24 via 192.0.2.3", "10.244.3.0/24 via 192.0.2.4", "10.244.4.0/24 via 192.0.2.4"]
+    {
+        assert!(routes.contains(line), "{routes}");
+    }
+    keep(&mut keeper, &BTreeMap::new());
+    stage.scene.assert_as_before("after all parts are gone");
+}
+
 #[test]
 fn what_fails_again_and_again_does_not_make_a_journal_grow() {
     if !require_root() {
