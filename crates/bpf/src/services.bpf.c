@@ -74,6 +74,15 @@ struct {
 	__type(value, struct choice);
 } service_choices SEC(".maps");
 
+/* The choices of sockets have a map of their own. A socket that is closed leaves its choice behind, and some programs open one
+ * for each question: in one map with those of clients, they would push out what is to last for hours. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, SERVICE_SOCKETS_MAX);
+	__type(key, struct choice_key);
+	__type(value, struct choice);
+} service_socket_choices SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, SERVICE_FLOWS_MAX);
@@ -137,11 +146,18 @@ static long look_into(__u32 slot, struct search *search)
 	return search->is_found;
 }
 
+static __always_inline struct choice *choice_of(const struct choice_key *choice)
+{
+	if (choice->kind == CHOICE_OF_NETNS)
+		return bpf_map_lookup_elem(&service_choices, choice);
+	return bpf_map_lookup_elem(&service_socket_choices, choice);
+}
+
 /* The backend of before, and its slot, if it is still one of the Service's. */
 static __always_inline bool find_kept(const struct choice_key *choice, const struct service *service, struct slot *key,
 				      struct destination *backend)
 {
-	struct choice *found = bpf_map_lookup_elem(&service_choices, choice), kept;
+	struct choice *found = choice_of(choice), kept;
 	struct search search;
 
 	if (!found)
@@ -163,7 +179,7 @@ static __always_inline bool find_kept(const struct choice_key *choice, const str
 static __always_inline void keep(const struct choice_key *choice, const struct service *service, __u32 slot,
 				 const struct destination *backend)
 {
-	struct choice *known = bpf_map_lookup_elem(&service_choices, choice);
+	struct choice *known = choice_of(choice);
 	struct choice chosen = { .backend = *backend, .slot = slot };
 
 	if (choice->kind == CHOICE_OF_NETNS)
@@ -173,16 +189,19 @@ static __always_inline void keep(const struct choice_key *choice, const struct s
 	    chosen.until_ns - known->until_ns < NS_PER_S)
 		return;
 	/* Where it cannot be remembered, the next call is led anywhere. */
-	bpf_map_update_elem(&service_choices, choice, &chosen, BPF_ANY);
+	if (choice->kind == CHOICE_OF_NETNS)
+		bpf_map_update_elem(&service_choices, choice, &chosen, BPF_ANY);
+	else
+		bpf_map_update_elem(&service_socket_choices, choice, &chosen, BPF_ANY);
 }
 
-/* One attempt to find a backend; false: the slots of what was found are gone. */
-static __always_inline bool choose(const struct choice_key *choice, const struct service *service,
+/* One attempt to find a backend, any if `anew`; false: the slots of what was found are gone. */
+static __always_inline bool choose(const struct choice_key *choice, const struct service *service, bool anew,
 				   struct destination *backend)
 {
 	struct slot key = { .service = choice->service, .generation = service->generation };
 
-	if (choice->kind && find_kept(choice, service, &key, backend)) {
+	if (choice->kind && !anew && find_kept(choice, service, &key, backend)) {
 		count(SERVICE_KEPT);
 	} else {
 		key.slot = bpf_get_prandom_u32() % service->backends;
@@ -219,6 +238,7 @@ static __always_inline enum verdict lead(struct bpf_sock_addr *call, bool is_con
 {
 	struct choice_key choice = { .service = *called };
 	struct service *found, service;
+	bool anew = false;
 
 	for (int looks = 0; looks < LOOKS_MAX; looks++) {
 		found = bpf_map_lookup_elem(&services, called);
@@ -230,11 +250,13 @@ static __always_inline enum verdict lead(struct bpf_sock_addr *call, bool is_con
 		if (service.affinity_s) {
 			choice.kind = CHOICE_OF_NETNS;
 			choice.whose = bpf_get_netns_cookie(call);
-		} else if (!is_connected) {
+		} else if (called->protocol == IPPROTO_UDP) {
+			/* A connected socket may name the address once more in sendto(2): that datagram goes where the others do. */
 			choice.kind = CHOICE_OF_SOCKET;
 			choice.whose = bpf_get_socket_cookie(call);
+			anew = is_connected;
 		}
-		if (choose(&choice, &service, backend)) {
+		if (choose(&choice, &service, anew, backend)) {
 			count(SERVICE_LED);
 			note(call, called, backend);
 			return LED;

@@ -20,6 +20,7 @@ enum services_size {
 	SERVICES_MAX = 65536,
 	SERVICE_SLOTS_MAX = 262144,
 	SERVICE_FLOWS_MAX = 65536,
+	SERVICE_SOCKETS_MAX = 16384,
 };
 
 struct address {
@@ -51,7 +52,7 @@ struct slot {
 /* Who is led to the same backend again. */
 enum choice_kind {
 	CHOICE_OF_NETNS = 1,   /* a client: the cookie of its network namespace */
-	CHOICE_OF_SOCKET = 2,  /* a socket that sends datagrams without being connected: its cookie */
+	CHOICE_OF_SOCKET = 2,  /* a socket of datagrams: its cookie */
 };
 
 struct choice_key {

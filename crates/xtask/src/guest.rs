@@ -114,6 +114,8 @@ pub(crate) static ALL: [Guest; 8] = [
             // emulated one often does.
             ("bpf", "witness::a_softirq", Never),
             ("bpf", "witness::a_cpu_that_is_busy", Never),
+            // Tens of thousands of sockets, which take minutes there.
+            ("bpf", "services::calls::choices_of_sockets", Never),
             // Without tcx these would repeat other tests.
             ("bpf", "replace::no_packet_is_lost_where", Never),
             ("bpf", "guard::replace::no_datagram_is_lost_and_no_forged_one_passes_where", Never),

@@ -23,7 +23,7 @@ pub(super) const MAPS: Maps = Maps {
     called: "the maps of its services",
     format: "service_format",
     newest: FORMAT,
-    caches: &["service_choices", "service_flows"],
+    caches: &["service_choices", "service_flows", "service_socket_choices"],
     since: &[],
 };
 
