@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use linux::nic::Nic;
@@ -246,8 +246,13 @@ impl<'a> Window<'a> {
         let seconds = self.seconds();
         let earlier = self.before.answers.sockets.iter().flatten();
         let earlier: BTreeMap<u64, &TcpSocket> = earlier.map(|socket| (socket.cookie, socket)).collect();
-        let sockets = self.after.answers.sockets.iter().flatten();
-        let connected = sockets.filter(|socket| CONNECTED.contains(&socket.state) && !is_inside(socket));
+        let sockets = || self.after.answers.sockets.iter().flatten();
+        // Whoever another socket here is connected to is here: at another address of this host, or behind a Service's that
+        // leads back to it.
+        let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        let called: BTreeSet<SocketAddr> = sockets().map(|socket| plain(socket.peer)).collect();
+        let is_here = |socket: &TcpSocket| is_inside(socket) || called.contains(&plain(socket.local));
+        let connected = sockets().filter(|socket| CONNECTED.contains(&socket.state) && !is_here(socket));
         let connections = connected.filter_map(|socket| {
             let earlier = earlier.get(&socket.cookie).copied();
             let then = earlier.and_then(|socket| socket.tcp).unwrap_or_default();

@@ -347,4 +347,20 @@ pub(super) const HARMLESS: &[Harmless] = &[
         waits(scene, false);
         by_bridge(scene);
     }),
+    ("HG153", "a Service whose endpoint is this host", |scene| {
+        waits(scene, false);
+        for look in [&mut scene.before, &mut scene.after] {
+            let sockets = look.answers.sockets.as_mut().unwrap();
+            let servers: Vec<TcpSocket> = sockets
+                .iter()
+                .map(|client| TcpSocket {
+                    cookie: client.cookie + 1000,
+                    local: "10.0.0.1:6443".parse().unwrap(),
+                    peer: client.local,
+                    ..client.clone()
+                })
+                .collect();
+            sockets.extend(servers);
+        }
+    }),
 ];
