@@ -139,6 +139,22 @@ ip -n {home} -6 address add 2001:db8:99::1/64 dev wire0 nodad valid_lft 3600 pre
     before.assert_same(&ground.dump(), "after rollback");
 }
 
+/// Of two default routes it is not clear which is meant.
+#[test]
+fn routes_with_rivals_are_passed_over_by_name() {
+    let Some(ground) = Ground::new() else { return };
+    let home = ground.world.name("home");
+    shell(&format!("ip -n {home} route add default via 192.0.2.2 dev wire0 metric 900"));
+    let plan = ground.look("plan", &["--set", "initcwnd=20", "--json"]);
+    let plan = read(&plan);
+    let why = plan["skipped"][0]["why"].as_str().unwrap_or_else(|| panic!("{plan}"));
+    assert!(why.starts_with("there are several routes to 0.0.0.0/0"), "{plan}");
+    let commands = plan["changes"][0]["steps"].to_string();
+    assert!(commands.contains("192.0.2.0/24") && !commands.contains("0.0.0.0/0"), "{plan}");
+    let named = ground.look("plan", &["--set", "initcwnd=20", "--route", "0.0.0.0/0"]);
+    check(&named, 2, "there are several routes to 0.0.0.0/0");
+}
+
 #[test]
 fn what_is_larger_at_one_route_stays_so() {
     let Some(ground) = Ground::new() else { return };
