@@ -160,7 +160,7 @@ pub(crate) fn update_link(link: &OwnedFd, program: &OwnedFd, pin: &Path) -> Resu
 const MAPS_MAX: usize = 64;
 
 /// The numbers of a program's maps.
-fn maps_of(program: impl AsFd) -> Result<Vec<u32>> {
+pub(crate) fn maps_of(program: impl AsFd) -> Result<Vec<u32>> {
     let mut ids = [0_u32; MAPS_MAX];
     let mut info = libbpf_sys::bpf_prog_info {
         nr_map_ids: u32::try_from(ids.len()).expect("a few dozen"),

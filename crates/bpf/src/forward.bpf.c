@@ -21,6 +21,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "forward.h"
+#include "generation/build.bpf.h"
 #include "pod/counters.bpf.h"
 #include "pod/frame.bpf.h"
 #include "pod/source.bpf.h"

@@ -24,7 +24,7 @@ pub use entries::{ENDPOINTS_MAX, Endpoint, Tunnel, add_endpoint, add_tunnel, has
 pub use entries::{remove_endpoint, remove_tunnel};
 pub use prefixes::set_prefixes;
 pub use replace::FORMAT;
-pub(crate) use replace::replace;
+pub(crate) use replace::{are_of_this_build, replace};
 pub use uplinks::{add_uplink, has_uplink, remove_uplink};
 
 pub use crate::generation::Replaced;
@@ -129,7 +129,9 @@ fn open<'o>(
     config: &NodeConfig,
 ) -> libbpf_rs::Result<skeleton::OpenForwardSkel<'o>> {
     let mut open = skeleton::ForwardSkelBuilder::default().open(object)?;
-    open.maps.rodata_data.as_mut().expect("the programs have read-only data").config = in_words(config);
+    let constants = open.maps.rodata_data.as_mut().expect("the programs have read-only data");
+    constants.config = in_words(config);
+    constants.build = skeleton::BUILD;
     Ok(open)
 }
 

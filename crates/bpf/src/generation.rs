@@ -5,6 +5,7 @@
 //! every change by which two generations would read the same bytes as something else.
 
 mod at_links;
+mod build;
 
 use std::fmt;
 use std::fs;
@@ -17,6 +18,7 @@ use linux::{Error, Result};
 
 pub(crate) use at_links::AtLinks;
 pub use at_links::Replaced;
+pub(crate) use build::{Build, build_of};
 
 use crate::ffi;
 
@@ -38,6 +40,8 @@ pub(crate) struct Maps {
     pub(crate) caches: &'static [&'static str],
     /// The maps that the first format did not have, each with the first that has it; but for the one with the format.
     pub(crate) since: &'static [(&'static str, u32)],
+    /// Of which build the programs are that are loaded today.
+    pub(crate) build: Build,
 }
 
 impl Maps {

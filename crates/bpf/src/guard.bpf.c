@@ -17,6 +17,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "generation/build.bpf.h"
 #include "guard.h"
 #include "pod/counters.bpf.h"
 #include "pod/frame.bpf.h"

@@ -10,10 +10,10 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use libbpf_rs::MapCore as _;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{MapCore as _, OpenObject};
 use linux::{Error, Mac, Result};
-pub use replace::{FORMAT, is_of_this_format, replace};
+pub use replace::{FORMAT, is_of_this_build, is_of_this_format, replace};
 
 use crate::entry::{self, Entry};
 use crate::forward::Counter;
@@ -76,7 +76,7 @@ pub fn load(folder: &Path) -> Result<()> {
 
 fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
     let mut object = MaybeUninit::uninit();
-    let mut skeleton = skeleton::GuardSkelBuilder::default().open(&mut object)?.load()?;
+    let mut skeleton = open(&mut object)?.load()?;
     replace::MAPS.write_format(&skeleton.maps.guard_format)?;
     for mut map in skeleton.object_mut().maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -85,6 +85,13 @@ fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
         }
     }
     skeleton.progs.guard.pin(Program::Guard.pin(folder))
+}
+
+/// The program, not loaded yet.
+fn open(object: &mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<skeleton::OpenGuardSkel<'_>> {
+    let mut open = skeleton::GuardSkelBuilder::default().open(object)?;
+    open.maps.rodata_data.as_mut().expect("the program has read-only data").build = skeleton::BUILD;
+    Ok(open)
 }
 
 /// Whether it is loaded in a folder.

@@ -27,4 +27,4 @@ pub use address_call::AddressCall;
 pub use attach::{Attached, Unpinned, attach, attach_at_once, attach_filter, attached, detach, met};
 pub use attach::{is_our_place, program_ids_at, programs_at, remove_qdisc};
 pub use hook::{Hook, HookTarget, XdpMode};
-pub use replace::{Replaced, replace};
+pub use replace::{Replaced, are_of_this_build, replace};

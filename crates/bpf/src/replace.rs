@@ -16,6 +16,17 @@ pub struct Replaced {
     pub splice: Option<splice::Replaced>,
 }
 
+/// Whether the programs of a node's folder are those of [`forward::load`] and, if it has a splice, [`splice::load`], and
+/// their maps of those ones' formats: [`replace`] would change nothing but the configuration. False also where nothing is
+/// loaded.
+///
+/// # Errors
+/// A pin cannot be opened, or this user may not ask what a program's maps are.
+pub fn are_of_this_build(folder: &Path) -> Result<bool> {
+    let is_spliced_so = !splice::is_loaded(folder) || splice::are_of_this_build(folder)?;
+    Ok(is_spliced_so && forward::are_of_this_build(folder)?)
+}
+
 /// Replaces the programs of a node's folder by those of [`forward::load`], with this configuration, and of
 /// [`splice::load`], while packets and streams pass.
 ///

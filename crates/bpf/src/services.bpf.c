@@ -25,6 +25,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "generation/build.bpf.h"
 #include "services.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

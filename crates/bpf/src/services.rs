@@ -11,12 +11,12 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::MapCore as _;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{MapCore as _, OpenObject};
 use linux::Result;
 
 pub use entries::{FoundService, Protocol, Service, ServiceAddress, add, find, list, remove, set};
-pub use replace::{FORMAT, Replaced, is_of_this_format, replace};
+pub use replace::{FORMAT, Replaced, are_of_this_build, is_of_this_format, replace};
 use skeleton::types::service_count as list_of_counts;
 
 use crate::attach::unpin;
@@ -94,7 +94,7 @@ pub fn load(folder: &Path) -> Result<()> {
 
 fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
     let mut object = MaybeUninit::uninit();
-    let mut skeleton = skeleton::ServicesSkelBuilder::default().open(&mut object)?.load()?;
+    let mut skeleton = open(&mut object)?.load()?;
     replace::MAPS.write_format(&skeleton.maps.service_format)?;
     for mut map in skeleton.object_mut().maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -107,6 +107,13 @@ fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
         program.pin(folder.join(name))?;
     }
     Ok(())
+}
+
+/// The programs, not loaded yet.
+fn open(object: &mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<skeleton::OpenServicesSkel<'_>> {
+    let mut open = skeleton::ServicesSkelBuilder::default().open(object)?;
+    open.maps.rodata_data.as_mut().expect("the programs have read-only data").build = skeleton::BUILD;
+    Ok(open)
 }
 
 /// Whether they are loaded in a folder: all programs, which are pinned after the maps.

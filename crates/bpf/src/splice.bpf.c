@@ -24,6 +24,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "generation/build.bpf.h"
 #include "splice.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

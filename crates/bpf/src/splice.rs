@@ -9,16 +9,17 @@ mod replace;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, OpenObject};
 use linux::{Error, Result};
 
-pub(crate) use replace::Successor;
 pub use replace::{FORMAT, Replaced};
+pub(crate) use replace::{Successor, are_of_this_build};
 use skeleton::types::{address, splice_counter as list};
 
 use crate::attach::unpin;
@@ -125,8 +126,8 @@ pub fn load(folder: &Path) -> Result<()> {
 }
 
 fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
-    let mut object = std::mem::MaybeUninit::uninit();
-    let mut skeleton = skeleton::SpliceSkelBuilder::default().open(&mut object)?.load()?;
+    let mut object = MaybeUninit::uninit();
+    let mut skeleton = open(&mut object)?.load()?;
     replace::MAPS.write_format(&skeleton.maps.splice_format)?;
     // Before the first socket is in the map: one takes the programs that the map has when it joins.
     give_to_map(&skeleton)?;
@@ -137,6 +138,13 @@ fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
         }
     }
     skeleton.progs.splice_ends.pin(folder.join(ENDS))
+}
+
+/// The programs, not loaded yet.
+fn open(object: &mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<skeleton::OpenSpliceSkel<'_>> {
+    let mut open = skeleton::SpliceSkelBuilder::default().open(object)?;
+    open.maps.rodata_data.as_mut().expect("the programs have read-only data").build = skeleton::BUILD;
+    Ok(open)
 }
 
 /// The map of sockets holds two of the programs and gives them to each socket that joins. It has one place for each

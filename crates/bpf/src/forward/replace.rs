@@ -11,9 +11,10 @@ use libbpf_rs::skel::{OpenSkel, Skel};
 use linux::{Error, Result};
 
 use super::skeleton::types::size;
-use super::{NodeConfig, prefixes};
+use super::{NodeConfig, prefixes, skeleton};
 use crate::ffi;
-use crate::generation::{self, AtLinks, Maps, Replaced};
+use crate::generation::{self, AtLinks, Maps, Replaced, build_of};
+use crate::program::Program;
 
 /// The format of the maps that [`super::load`] makes. `forward.h` has the list of all.
 pub const FORMAT: u32 = size::FORMAT.0;
@@ -23,6 +24,7 @@ pub(super) const MAPS: Maps = Maps {
     newest: FORMAT,
     caches: &["routes4", "routes6", "recent4", "recent6", "homes4", "homes6"],
     since: &[("prefixes", 2), ("uplinks", 3)],
+    build: build_of!(skeleton),
 };
 
 /// The first format in which a pod's entry says whether it is queued.
@@ -43,6 +45,14 @@ pub(crate) fn replace(folder: &Path, config: &NodeConfig) -> Result<Replaced> {
     // From here on the folder changes.
     prefixes::fill(&skeleton.maps.prefixes, &config.pods, &config.cluster).map_err(failed)?;
     at_links.put(&MAPS, folder, skeleton.object_mut(), Replaced { from, links: 0, filters: 0, made })
+}
+
+/// Whether the programs of a folder are those of [`super::load`], for [`crate::are_of_this_build`].
+///
+/// # Errors
+/// As there.
+pub(crate) fn are_of_this_build(folder: &Path) -> Result<bool> {
+    MAPS.are_of_this_build(folder, Program::FORWARD.iter().map(|program| program.pin(folder)))
 }
 
 /// Checks that a node's programs hand nothing past the queue of a pod that is queued.

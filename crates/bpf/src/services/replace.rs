@@ -8,13 +8,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::skel::{OpenSkel, Skel};
 use linux::{Error, Result};
 
-use super::link_pin;
-use super::skeleton::ServicesSkelBuilder;
 use super::skeleton::types::services_size;
-use crate::generation::{Maps, attempted, pin_over};
+use super::{link_pin, program_pin, skeleton};
+use crate::generation::{Maps, attempted, build_of, pin_over};
 use crate::{AddressCall, ffi, pins};
 
 /// The format of the maps that [`super::load`] makes. `services.h` has the list of all.
@@ -25,6 +24,7 @@ pub(super) const MAPS: Maps = Maps {
     newest: FORMAT,
     caches: &["service_choices", "service_flows", "service_socket_choices"],
     since: &[],
+    build: build_of!(skeleton),
 };
 
 /// What became of the programs of a folder.
@@ -46,6 +46,15 @@ pub fn is_of_this_format(folder: &Path) -> Result<bool> {
     MAPS.are_of_this_format(folder)
 }
 
+/// Whether the programs of a folder are those of [`super::load`], and their maps are of that one's format. False also where
+/// nothing is loaded.
+///
+/// # Errors
+/// A pin cannot be opened, or this user may not ask what a program's maps are.
+pub fn are_of_this_build(folder: &Path) -> Result<bool> {
+    MAPS.are_of_this_build(folder, AddressCall::ALL.iter().map(|call| program_pin(folder, *call)))
+}
+
 /// Replaces the programs of a folder by those of [`super::load`], while sockets call. Services and their backends stay.
 ///
 /// It can be called again after it was killed or has failed at any point.
@@ -60,7 +69,7 @@ pub fn replace(folder: &Path) -> Result<Replaced> {
     let failed = |error: libbpf_rs::Error| ffi::failed(attempted(folder), &error);
     let from = MAPS.format_of(folder)?;
     let mut object = MaybeUninit::uninit();
-    let mut open = ServicesSkelBuilder::default().open(&mut object).map_err(failed)?;
+    let mut open = super::open(&mut object).map_err(failed)?;
     let made = MAPS.take_over(folder, from, open.open_object_mut())?;
     let mut skeleton = open.load().map_err(failed)?;
     // From here on the folder changes.

@@ -15,14 +15,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use libbpf_rs::OpenObject;
-use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::skel::{OpenSkel, Skel};
 use linux::{Error, Result};
 
+use super::skeleton::SpliceSkel;
 use super::skeleton::types::splice_size;
-use super::skeleton::{SpliceSkel, SpliceSkelBuilder};
-use super::{ENDS, FROM_WIRE, LINK, MESSAGE, connections, give_to_map};
+use super::{ENDS, FROM_WIRE, LINK, MESSAGE, connections, give_to_map, skeleton};
 use crate::ffi;
-use crate::generation::{Maps, attempted, pin_over};
+use crate::generation::{Maps, attempted, build_of, pin_over};
 
 /// The format of the maps that [`super::load`] makes. `splice.h` has the list of all.
 pub const FORMAT: u32 = splice_size::SPLICE_FORMAT.0;
@@ -32,6 +32,7 @@ pub(super) const MAPS: Maps = Maps {
     newest: FORMAT,
     caches: &[],
     since: &[],
+    build: build_of!(skeleton),
 };
 
 /// What became of a node's splice.
@@ -45,6 +46,15 @@ pub struct Replaced {
     pub connections: usize,
     /// Maps that were not there.
     pub made: Vec<String>,
+}
+
+/// Whether the programs of a node's splice are those of [`super::load`], for [`crate::are_of_this_build`].
+///
+/// # Errors
+/// As there.
+pub(crate) fn are_of_this_build(folder: &Path) -> Result<bool> {
+    // Of the three it is put in its place last, and is the only one with a pin.
+    MAPS.are_of_this_build(folder, [folder.join(ENDS)])
 }
 
 /// Programs that are loaded with the maps of a folder, and that nothing meets yet.
@@ -64,7 +74,7 @@ impl<'o> Successor<'o> {
     pub(crate) fn load(folder: &Path, object: &'o mut MaybeUninit<OpenObject>) -> Result<Successor<'o>> {
         let failed = |error: libbpf_rs::Error| ffi::failed(attempted(folder), &error);
         let from = MAPS.format_of(folder)?;
-        let mut open = SpliceSkelBuilder::default().open(object).map_err(failed)?;
+        let mut open = super::open(object).map_err(failed)?;
         let made = MAPS.take_over(folder, from, open.open_object_mut())?;
         let skeleton = open.load().map_err(failed)?;
         let ends = skeleton.progs.splice_ends.as_fd().try_clone_to_owned();

@@ -36,14 +36,14 @@ const CONTAINER: u64 = 7;
 const OTHER: u64 = 8;
 
 /// A node with links to two pods, of which the guard knows the first.
-struct Scene {
-    node: Node,
-    folder: PathBuf,
+pub(crate) struct Scene {
+    pub(crate) node: Node,
+    pub(crate) folder: PathBuf,
 }
 
 impl Scene {
     /// `None`, with the skip recorded, if the programs cannot run here.
-    fn new() -> Option<Scene> {
+    pub(crate) fn new() -> Option<Scene> {
         if !can_run() {
             return None;
         }
@@ -62,7 +62,7 @@ impl Scene {
     }
 
     /// What becomes of a frame that arrives at a link, and the counters that rose.
-    fn send_at(&self, link: &str, given: Option<Given>, frame: &[u8]) -> (Verdict, Vec<Counter>) {
+    pub(crate) fn send_at(&self, link: &str, given: Option<Given>, frame: &[u8]) -> (Verdict, Vec<Counter>) {
         let program = Loaded::fd_from_pinned_path(Program::Guard.pin(&self.folder)).unwrap();
         let preamble = given.map(|given| preamble::load(program.as_fd(), given));
         let program = preamble.as_ref().map_or(program.as_fd(), |preamble| preamble.program.as_fd());

@@ -6,6 +6,7 @@
 
 mod afxdp;
 mod arp;
+mod builds;
 mod datagrams;
 mod frame;
 mod guard;
