@@ -2,6 +2,7 @@
 
 mod change;
 mod notes;
+mod renewal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -13,7 +14,6 @@ use linux::features::{self, Facts};
 use linux::netlink::{Change, Netlink, RouteInfo};
 use node::install::{self, InstalledFiles};
 use node::{Home, KnownPlace, Underlay};
-use plan::forwarding::ServicePrograms;
 use plan::{Keeper, Kept, Kernel, Plan, Set, Step};
 use tracing::{info, warn};
 
@@ -21,8 +21,7 @@ use self::change::BackendSince;
 use crate::backend::BackendKind;
 use crate::cloud::{View, Wish};
 use crate::desired::{
-    Desired, FLANNEL_PART, NODE_PART, Node, SERVICES_PART, ServicesPlace, Undecided, announcement, desired,
-    wish,
+    Desired, FLANNEL_PART, NODE_PART, Node, SERVICES_PART, Undecided, announcement, desired, wish,
 };
 use crate::installation::{NOTE, check_environment, installation};
 use crate::keys::{self, NodeKey};
@@ -123,13 +122,12 @@ impl KeptNode {
         let network = settings.network.clone();
         let keeper = Keeper::open(&home.node_networks(), &network, NOTE)?;
         settings.check_services(keeper.parts().contains_key(SERVICES_PART))?;
-        renew_programs(&settings);
         let place = Status::known_place(&settings);
         let (pid, peers) = (std::process::id(), Status::known_peers(&settings));
         let mut status = Status { schema: SCHEMA, network, pid, peers, ..Status::default() };
         // The next agent may begin before this one has looked.
         place.iter().for_each(|place| status.set_place(place));
-        Ok(KeptNode {
+        let mut node = KeptNode {
             settings,
             home,
             keeper,
@@ -146,7 +144,9 @@ impl KeptNode {
             facts: None,
             installed: None,
             repaired_in_cloud: 0,
-        })
+        };
+        node.renew_programs();
+        Ok(node)
     }
 
     /// Whether a change of the kernel's may be one of what the agent keeps.
@@ -363,19 +363,10 @@ impl KeptNode {
         if let Some(why) = &installed.waits {
             warn!("containers cannot be attached for now: {why}");
         }
+        // The plugin of an earlier version may have made the network since this one began.
+        self.renew_programs();
         self.installed = Some((conf, InstalledFiles::of(&installed).map_err(|error| error.to_string())?));
         Ok(())
-    }
-}
-
-/// Gives the programs that another version has left this one's place: Services stay, and sockets notice nothing.
-fn renew_programs(settings: &Settings) {
-    let Some(ServicesPlace { node, .. }) = settings.services_place() else { return };
-    match plan::replace_services(&ServicePrograms { node }) {
-        Ok(None) => {}
-        Ok(Some(replaced)) => info!(links = replaced.links, "the programs for Services are this version's"),
-        // What cannot be taken over is made anew with the first look.
-        Err(error) => warn!("the programs for Services that are there cannot be replaced: {error}"),
     }
 }
 

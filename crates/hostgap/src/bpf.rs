@@ -1,6 +1,7 @@
 //! `hostgap bpf`: the counters of the forwarding programs, and their loading and attaching by hand.
 
 mod counters;
+mod replace;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -17,7 +18,6 @@ use plan::forwarding::{
 use plan::{ApplyError, Kernel, Place, Placed, Step, StepError};
 
 use crate::exit::BadInput;
-use crate::output;
 
 /// Show what the programs of the ebpf and netkit data paths and those that check what pods send drop, and load and attach
 /// them by hand.
@@ -47,11 +47,12 @@ enum Command {
     /// Replace a node's programs by those of this version while packets flow.
     ///
     /// Each packet meets an old program or a new one: none is lost, and none takes the kernel's own path for it. Pods,
-    /// tunnels and counters stay; prefixes and all else become what the arguments say. If the node splices sockets,
-    /// those that join from now on have the new programs for that; connections that are open keep the old ones until
-    /// they end. If the node's maps are of a newer version, or cannot be kept, nothing is changed. If the command is
-    /// interrupted, give it again.
-    Replace(LoadArgs),
+    /// tunnels and counters stay; prefixes and all else become what the arguments say. Without those of load, they are
+    /// what the CNI plugin has loaded the programs with; where it has loaded a guard (replace-guard), that is replaced.
+    /// Without a node, so is all that stands of the plugin's networks. If the node splices sockets, those that join from
+    /// now on have the new programs for that; connections that are open keep the old ones until they end. If the node's
+    /// maps are of a newer version, or cannot be kept, nothing is changed. If the command is interrupted, give it again.
+    Replace(replace::ReplaceArgs),
     /// Attach a program of a node to a link.
     Attach {
         #[command(flatten)]
@@ -198,6 +199,13 @@ struct At {
 struct LoadArgs {
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// What programs are loaded with.
+#[derive(Debug, clap::Args)]
+struct ConfigArgs {
     /// The link to the other nodes.
     #[arg(long, value_parser = ifname)]
     wire: IfName,
@@ -232,7 +240,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Counters { node, json } => counters::print(node, json)?,
         Command::Load(args) => load(args)?,
-        Command::Replace(args) => replace(args)?,
+        Command::Replace(args) => replace::replace(args)?,
         Command::Attach { at, program, link, at_once } => {
             by_hand_of(at, |node| Step::AttachProgram(ProgramAttachment { node, program, link, at_once }))?;
         }
@@ -251,7 +259,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             by_hand_of(at, |node| Step::AddMember(Member { node, addresses }))?;
         }
         Command::Guard { node } => by_hand(None, Step::LoadGuard(Guard { node }))?,
-        Command::ReplaceGuard { at } => replace_guard(at)?,
+        Command::ReplaceGuard { at } => replace::replace_guard(at)?,
         Command::Guarded { at, link, pod, mac, addresses } => {
             let pod = place_of(Some(pod))?;
             by_hand_of(at, |node| Step::AddGuarded(Guarded { node, link, pod, mac, addresses }))?;
@@ -276,69 +284,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn load(args: LoadArgs) -> anyhow::Result<()> {
-    let (netns, programs) = programs_of(args);
-    by_hand(netns, Step::LoadPrograms(programs))
+    let LoadArgs { at: At { netns, node }, config } = args;
+    by_hand(netns, Step::LoadPrograms(config.of(node)))
 }
 
-fn replace(args: LoadArgs) -> anyhow::Result<()> {
-    known(&args.at.node)?;
-    let (netns, programs) = programs_of(args);
-    let place = place_of(netns)?;
-    let replaced =
-        plan::replace_programs(&mut Kernel::new()?, &place, &programs).map_err(|error| match error {
-            StepError::NoLink { link } => BadInput(format!("there is no link {link} in {place}")).into(),
-            error => anyhow::Error::from(error).context("replace"),
-        })?;
-    let ::bpf::Replaced { forward, splice } = replaced;
-    let ::bpf::forward::Replaced { from, links, filters, made } = forward;
-    let at = links + filters;
-    output::result(format_args!("the programs of {} were replaced at {at} links", programs.node))?;
-    print_maps((from, ::bpf::forward::FORMAT), &made)?;
-    if let Some(::bpf::splice::Replaced { connections, .. }) = splice {
-        output::result(format_args!(
-            "  those that splice were replaced; connections that keep the old ones until they end: {connections}"
-        ))?;
+impl ConfigArgs {
+    /// The programs of a node that is to know this.
+    fn of(self, node: String) -> Programs {
+        let ConfigArgs { wire, mtu, pods, cluster, gateway, gateway_mac, tunnel, vni, port } = self;
+        let tunnel = match (tunnel, vni, port) {
+            (Some(local), Some(vni), Some(port)) => Some(::bpf::forward::TunnelEnd { local, vni, port }),
+            _ => None,
+        };
+        Programs { node, wire, mtu, gateway, gateway_mac, pods, cluster, tunnel }
     }
-    Ok(())
-}
-
-fn replace_guard(at: At) -> anyhow::Result<()> {
-    known(&at.node)?;
-    let place = place_of(at.netns)?;
-    let replaced = plan::replace_guard(&mut Kernel::new()?, &place, &Guard { node: at.node.clone() });
-    let ::bpf::guard::Replaced { from, links, filters, made } = replaced.context("replace")?;
-    output::result(format_args!("the guard of {} was replaced at {} links", at.node, links + filters))?;
-    print_maps((from, ::bpf::guard::FORMAT), &made)
-}
-
-/// What became of maps that were not as today's programs make them.
-fn print_maps((from, to): (u32, u32), made: &[String]) -> anyhow::Result<()> {
-    if from != to {
-        output::result(format_args!("  maps of format {from} are now of format {to}"))?;
-    }
-    if !made.is_empty() {
-        output::result(format_args!("  made again: {}", made.join(", ")))?;
-    }
-    Ok(())
-}
-
-/// Where the programs are, and what they are to know.
-fn programs_of(args: LoadArgs) -> (Option<NetnsRef>, Programs) {
-    let tunnel = match (args.tunnel, args.vni, args.port) {
-        (Some(local), Some(vni), Some(port)) => Some(::bpf::forward::TunnelEnd { local, vni, port }),
-        _ => None,
-    };
-    let programs = Programs {
-        node: args.at.node,
-        wire: args.wire,
-        mtu: args.mtu,
-        gateway: args.gateway,
-        gateway_mac: args.gateway_mac,
-        pods: args.pods,
-        cluster: args.cluster,
-        tunnel,
-    };
-    (args.at.netns, programs)
 }
 
 /// A step for a node that has programs.

@@ -5,10 +5,7 @@ use std::time::{Duration, Instant};
 
 use cni::{ErrorCode, Failure};
 use datapath::{Family, Network, NodeSpec};
-use plan::{
-    BookError, FoundUnit, Journal, JournalError, Keeper, Kernel, Place, Plan, Step, Unit, UnitState, apply,
-    in_use,
-};
+use plan::{BookError, FoundUnit, Journal, Keeper, Kernel, Place, Plan, Unit, UnitState, apply, in_use};
 use serde::Serialize;
 
 use crate::Home;
@@ -29,7 +26,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// The port of VXLAN where flannel has it. No attach alone has a tunnel.
 const PORT: u16 = 8472;
 /// The name of a unit's journal.
-const JOURNAL: &str = "network";
+pub(crate) const JOURNAL: &str = "network";
 
 /// Networks that no container of ours is attached to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -337,21 +334,6 @@ fn in_use_by_others(
 }
 
 impl Home {
-    /// The name of the programs that forward packets of a network's containers on this node; `None`: there are none, or
-    /// this process does not see them, as one in a container.
-    ///
-    /// # Errors
-    /// The journal of the network cannot be read.
-    pub fn programs_of(&self, network: &str) -> Result<Option<String>, JournalError> {
-        let id = NetworkUnit::new(network, None).id();
-        let plan = Keeper::part(&self.networks(), &id, JOURNAL)?.unwrap_or_default();
-        let loaded = plan.steps.into_iter().find_map(|placed| match placed.step {
-            Step::LoadPrograms(programs) => Some(programs),
-            _ => None,
-        });
-        Ok(loaded.filter(|programs| programs.folder().exists()).map(|programs| programs.node))
-    }
-
     /// Takes back what containers shared in networks that none is attached to any more, and says which networks those were.
     /// One that links of other programs rest on stays.
     ///

@@ -28,6 +28,11 @@ impl NetworkUnit {
         NetworkUnit::new(network, conf.bridge.clone().filter(|_| conf.has_a_unit_per_bridge))
     }
 
+    /// The name of the network.
+    pub(crate) fn network(&self) -> &str {
+        &self.network
+    }
+
     /// The bridge, where a network may have several.
     pub(crate) fn bridge(&self) -> Option<&IfName> {
         self.bridge.as_ref()

@@ -178,6 +178,13 @@ impl Programs {
     }
 }
 
+impl Guard {
+    /// Where it is pinned.
+    pub fn folder(&self) -> PathBuf {
+        bpf::pins::folder(&self.node)
+    }
+}
+
 impl ProgramAttachment {
     /// Where the program is pinned.
     pub(crate) fn program_pin(&self) -> PathBuf {

@@ -58,7 +58,8 @@ pub use rss::RssHash;
 pub use set::*;
 pub use show::quoted;
 pub use step::{Placed, Plan, Step};
-pub use steps::{has_services, leads_services, replace_guard, replace_programs, replace_services};
+pub use steps::replace_programs;
+pub use steps::{has_services, leads_services, renew_guard, renew_programs, renew_services, replace_guard};
 pub use transaction::{
     Account, EndedTransaction, LockedStore, OpenTransaction, Phase, Store, TakenBack, TransactionError,
     WatchEnd, Watcher, Why,

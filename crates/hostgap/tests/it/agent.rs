@@ -8,6 +8,7 @@ mod flannel;
 mod migrate;
 mod pods;
 mod programs;
+mod renewal;
 mod unit;
 
 use std::io::{BufRead, BufReader};

@@ -20,7 +20,22 @@ use crate::{Kernel, Place};
 /// # Errors
 /// As for [`guard::replace`].
 pub fn replace_guard(kernel: &mut Kernel, place: &Place, of: &Guard) -> Result<guard::Replaced, StepError> {
-    Ok(kernel.at(place)?.netns.run(|| guard::replace(&pins::folder(&of.node)))??)
+    Ok(kernel.at(place)?.netns.run(|| guard::replace(&of.folder()))??)
+}
+
+/// Does what [`replace_guard`] does where a node's guard is another build's. `None`: it is this one's, and nothing is changed.
+///
+/// # Errors
+/// As of [`replace_guard`], or it cannot be found out of which build it is.
+pub fn renew_guard(
+    kernel: &mut Kernel,
+    place: &Place,
+    of: &Guard,
+) -> Result<Option<guard::Replaced>, StepError> {
+    if guard::is_of_this_build(&of.folder())? {
+        return Ok(None);
+    }
+    replace_guard(kernel, place, of).map(Some)
 }
 
 /// The program of a network on a node, pinned.

@@ -33,12 +33,12 @@ use crate::listing::Listing;
 use crate::look::StepState;
 use crate::preview::Preview;
 use crate::{Kernel, Place, Step};
-pub use guard::replace_guard;
+pub use guard::{renew_guard, replace_guard};
 use listed::Lists;
 use object::Adds;
-pub use program::replace_programs;
+pub use program::{renew_programs, replace_programs};
 use replace::Replaces;
-pub use service::{has_services, leads_services, replace_services};
+pub use service::{has_services, leads_services, renew_services};
 
 /// What a step does, and all that is to be known of it.
 ///

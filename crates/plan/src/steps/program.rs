@@ -129,6 +129,22 @@ pub fn replace_programs(
     Ok(kernel.at(place)?.netns.run(|| bpf::replace(&programs.folder(), &config))??)
 }
 
+/// Does what [`replace_programs`] does where a node's programs are another build's. `None`: they are this one's, and nothing is
+/// changed.
+///
+/// # Errors
+/// As of [`replace_programs`], or it cannot be found out of which build they are.
+pub fn renew_programs(
+    kernel: &mut Kernel,
+    place: &Place,
+    programs: &Programs,
+) -> Result<Option<bpf::Replaced>, StepError> {
+    if bpf::are_of_this_build(&programs.folder())? {
+        return Ok(None);
+    }
+    replace_programs(kernel, place, programs).map(Some)
+}
+
 fn config(kernel: &mut Kernel, place: &Place, programs: &Programs) -> Result<NodeConfig, StepError> {
     Ok(NodeConfig {
         wire: existing_index(kernel, place, &programs.wire)?,

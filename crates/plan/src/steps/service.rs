@@ -16,15 +16,15 @@ use crate::look::StepState;
 use crate::show::quoted;
 use crate::{Kernel, Place, Step};
 
-/// Replaces the programs of a node by those of this version while sockets call: each call meets an old program or a new
-/// one, and Services stay. Nothing is written down, and nothing undoes it: the undo of the steps that loaded and attached
-/// the old programs is that of the new ones too. `None` if the node has none.
+/// Replaces the programs of a node, where they are another build's, by those of this one while sockets call: each call meets an
+/// old program or a new one, and Services stay. Nothing is written down, and nothing undoes it: the undo of the steps that
+/// loaded and attached the old programs is that of the new ones too. `None` if the node has none, or this build's.
 ///
 /// # Errors
-/// As for [`services::replace`].
-pub fn replace_services(programs: &ServicePrograms) -> Result<Option<services::Replaced>, StepError> {
+/// As for [`services::replace`], or it cannot be found out of which build they are.
+pub fn renew_services(programs: &ServicePrograms) -> Result<Option<services::Replaced>, StepError> {
     let folder = programs.folder();
-    if !services::is_loaded(&folder) {
+    if !services::is_loaded(&folder) || services::are_of_this_build(&folder)? {
         return Ok(None);
     }
     Ok(Some(services::replace(&folder)?))

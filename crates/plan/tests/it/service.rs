@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use bpf::{pins, services};
+use bpf::forward::Program;
+use bpf::{AddressCall, guard, pins, services};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use linux::Cgroup;
 use linux::features::Feature;
@@ -271,10 +272,16 @@ fn maps_of_another_version_are_made_anew() {
     let plan = node.plan();
     node.reconcile(&plan);
     let programs = ServicePrograms { node: node.node() };
-    assert_eq!(plan::replace_services(&programs).unwrap().unwrap().links, 8);
+    assert_eq!(plan::renew_services(&programs).unwrap(), None, "they are this build's");
+    let folder = node.folder();
+    guard::load(&folder).unwrap();
+    let (other, place) = (Program::Guard.pin(&folder), folder.join(AddressCall::ALL[0].name()));
+    std::fs::rename(other, place).unwrap();
+    assert_eq!(plan::renew_services(&programs).unwrap().unwrap().links, 8);
+    assert_eq!(plan::renew_services(&programs).unwrap(), None);
     let format = MapHandle::from_pinned_path(node.folder().join("service_format")).unwrap();
     format.update(&[0; 4], &9_u32.to_ne_bytes(), MapFlags::ANY).unwrap();
-    assert!(plan::replace_services(&programs).unwrap_err().to_string().contains("are of format 9"));
+    assert!(plan::renew_services(&programs).unwrap_err().to_string().contains("are of format 9"));
     // A reconciliation that found them so before it began.
     let steps = Plan { steps: plan.steps[..2].to_vec() };
     let repaired = node.reconciled(&steps, Fault::None).unwrap().repaired;
@@ -283,5 +290,5 @@ fn maps_of_another_version_are_made_anew() {
     assert!(node.found(AT).ends_with("10.244.2.2:5353"));
     node.undo();
     node.assert_nothing("after undo");
-    assert_eq!(plan::replace_services(&programs).unwrap(), None);
+    assert_eq!(plan::renew_services(&programs).unwrap(), None);
 }

@@ -113,9 +113,9 @@ const CHANGES: &[(&str, &[&str])] = &[
         "plan::by_hand(",
         &["crates/lab/src/proving.rs", "crates/host/src/obstacle.rs", "crates/hostgap/src/bpf.rs"],
     ),
-    ("plan::replace_programs(", &["crates/hostgap/src/bpf.rs"]),
-    ("plan::replace_guard(", &["crates/hostgap/src/bpf.rs"]),
-    ("plan::replace_services(", &["crates/agent/src/keep.rs"]),
+    ("plan::replace_programs(", &["crates/hostgap/src/bpf/replace.rs"]),
+    ("plan::replace_guard(", &["crates/hostgap/src/bpf/replace.rs"]),
+    ("plan::renew_", &["crates/agent/src/keep/renewal.rs"]),
 ];
 
 /// Programs that change a machine when they run.

@@ -10,11 +10,11 @@ use testkit::{dump, require_root, skip};
 use super::pods::address;
 use super::{HOSTGAP, Nodes, Running, answered_all, serve, text, until};
 
-const EBPF: [&str; 4] = ["--wire", "wire", "--attach", "ebpf"];
+pub(super) const EBPF: [&str; 4] = ["--wire", "wire", "--attach", "ebpf"];
 
 impl Nodes {
     /// The program in the network of a pod.
-    fn in_pod(&self, pod: &str, args: &[&str]) -> Command {
+    pub(super) fn in_pod(&self, pod: &str, args: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.world.name(pod).as_str(), HOSTGAP]).args(args);
         command
