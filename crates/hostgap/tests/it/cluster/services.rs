@@ -59,7 +59,7 @@ fn services_are_led_where_kube_proxy_is_missed() {
         options: &["--rate", "100", "--no-keepalive"],
     });
     no_request_is_lost(&pods, &loads.collect::<Vec<_>>(), || {
-        roll_out(&pods);
+        roll_out_renews_programs(&pods);
         kill_agents(&pods);
         // It answers yet, so that a call that is still led there succeeds, and says so.
         pods.kubectl(&["label", "pod", &all[1], "app-"]);
@@ -315,6 +315,18 @@ fn programs_use_the_tunnels(pods: &Pods) {
         }
     }
     assert_eq!(NODES.map(|node| forwarded(pods, node)), before);
+}
+
+/// The nodes' programs are as of a build that lacks one of them. The next agents, in containers, have them all.
+#[track_caller]
+fn roll_out_renews_programs(pods: &Pods) {
+    let on_each = |script: &str| {
+        NODES.map(|node| text(pods.cluster.on(node, "sh").args(["-c", script])).trim().to_owned())
+    };
+    let pins = on_each("ls /run/hostgap-bpf/host-*/from_netkit");
+    on_each("rm /run/hostgap-bpf/host-*/from_netkit");
+    roll_out(pods);
+    assert_eq!(on_each("ls /run/hostgap-bpf/host-*/from_netkit"), pins);
 }
 
 /// Packets that a node's kernel has forwarded: IPv4, IPv6.
