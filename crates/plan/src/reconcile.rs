@@ -140,6 +140,11 @@ pub(crate) fn make(
             continue;
         }
         if let Some(prior) = in_its_place(placed, &earlier, is_theirs, kernel)? {
+            if open.is_recorded(placed, &earlier, &prior, kernel)? {
+                repeat(placed, &prior, kernel)?;
+                done.repaired.extend(Drift::of(placed, state));
+                continue;
+            }
             if matches!(prior, Prior::Standing(_)) {
                 // With a small MTU IPv6 goes from a link, and all that was listed of it.
                 survey = &afresh;
@@ -187,6 +192,14 @@ fn in_its_place(
     let (Some(first), Some(last)) = (first, earlier.last()) else { return Ok(None) };
     let adapts = effect.adapts(kernel, place, &last.placed.step).map_err(|why| in_step(placed, why))?;
     Ok(adapts.then_some(Prior::Standing(first)))
+}
+
+/// Does a step again of which the journal says all that undo must know.
+fn repeat(placed: &Placed, prior: &Prior, kernel: &mut Kernel) -> Result<(), ApplyError> {
+    let Prior::Before(before) = prior else { return Ok(()) };
+    let (effect, place) = (placed.step.effect(), &placed.place);
+    let acted = effect.act(kernel, place, before).and_then(|()| effect.after(kernel, place, before));
+    acted.and_then(|after| effect.verify(&after)).map_err(|why| in_step(placed, why))
 }
 
 /// Undoes what the plan no longer has: the second half of a reconciliation.
@@ -262,6 +275,23 @@ impl Open {
             self.done.contains(seq)
                 || Survey::default().look(placed, kernel).map_or(true, |state| state == StepState::So)
         })
+    }
+
+    /// Whether the journal has this very step, done in this very namespace, with the same way back: then it is done again without
+    /// a line, so that a stranger's work is mended on a disk that is full, and a journal does not grow with it.
+    fn is_recorded(
+        &self,
+        placed: &Placed,
+        earlier: &[Intent],
+        prior: &Prior,
+        kernel: &mut Kernel,
+    ) -> Result<bool, ApplyError> {
+        let [only] = earlier else { return Ok(false) };
+        let (Prior::Before(before), Some(cookie)) = (prior, only.netns_cookie) else { return Ok(false) };
+        if only.placed != *placed || only.before != *before || !self.done.contains(&only.seq) {
+            return Ok(false);
+        }
+        Ok(kernel.at(&placed.place).map_err(|error| in_step(placed, error.into()))?.cookie == cookie)
     }
 
     /// The first of these steps, as many as have free places by what is listed: of each it is known that nothing would be

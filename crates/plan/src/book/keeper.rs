@@ -226,9 +226,10 @@ impl Keeper {
         Ok(())
     }
 
-    /// Takes a whole part back.
+    /// Takes a whole part back. It needs no room on the disk, and makes some.
     fn remove(&mut self, name: &str, kernel: &mut Kernel, kept: &mut Kept) -> Result<(), JournalError> {
         let mut journal = self.unit.journal_or_new(name)?;
+        journal.end_with_undo();
         let removed = crate::undo(&mut journal, kernel);
         note_failures(name, &removed, kept);
         if journal.is_undone() {

@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use linux::Route;
 use linux::netlink::{Change, Watch};
 use plan::{Book, BookError, Keeper, Kept, Kernel, Plan, Step, UnitState};
-use testkit::require_root;
+use testkit::{require_root, shell};
 
 use crate::reconcile::{FOREIGN, peer, tunnel, tunnel_of_mtu};
 use crate::sample::{ifname, ip, net};
 use crate::scene::Scene;
 
 const UNIT: &str = "pods";
+/// The size of a page, of which files on a `tmpfs` have whole ones.
+const PAGE: u64 = 4096;
 
 /// A scene with a book.
 struct Stage {
@@ -284,4 +286,40 @@ fn what_has_come_into_a_free_place_stays() {
     keep(&mut keeper, &BTreeMap::new());
     let routes = stage.scene.at("ip -n HOME route");
     assert!(routes.contains("10.244.2.0/24 via 192.0.2.7"), "{routes}");
+}
+
+/// What is mended is in the journal already, and the journal of what goes, goes with it.
+#[test]
+fn a_full_disk_keeps_nothing_from_being_mended_or_taken_back() {
+    if !require_root() {
+        return;
+    }
+    let stage = Stage::new();
+    let disk = stage.book.path().to_owned();
+    shell(&format!("mkdir {0}; mount -t tmpfs -o size=1m none {0}", disk.display()));
+    let mut keeper = stage.open();
+    let mut wanted = stage.tunnelled();
+    // Until what the last page has left is too little for the outcomes of undo.
+    let journal = disk.join(UNIT).join("peer-b.journal");
+    for number in (0..).map(|number: u32| 2 + number * 37 % 250) {
+        wanted.insert("peer-b".to_owned(), stage.plan_of(peer(&format!("192.0.2.{number}"), 2)));
+        keep(&mut keeper, &wanted);
+        if PAGE - journal.metadata().unwrap().len() % PAGE < 200 {
+            break;
+        }
+    }
+    shell(&format!("! head -c 2m /dev/zero >{}/fill 2>/dev/null", disk.display()));
+    for _ in 0..3 {
+        stage.scene.at("ip -n HOME route del 10.244.2.0/24");
+        assert_eq!(keep(&mut keeper, &wanted).changed["peer-b"].repaired.len(), 1);
+    }
+    wanted.remove("peer-b");
+    keep(&mut keeper, &wanted);
+    assert!(!journal.exists());
+    shell(&format!("rm {}/fill", disk.display()));
+    keep(&mut keeper, &BTreeMap::new());
+    drop(keeper);
+    Keeper::take_back(&stage.book, UNIT, &mut Kernel::new().unwrap()).unwrap();
+    shell(&format!("umount {}", disk.display()));
+    stage.scene.assert_as_before("after all");
 }
