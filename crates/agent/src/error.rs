@@ -2,7 +2,7 @@
 
 use std::io;
 
-use plan::{BookError, StepError};
+use plan::{BookError, JournalError, StepError};
 
 use crate::Endpoint;
 
@@ -39,6 +39,17 @@ pub enum AgentError {
 }
 
 impl AgentError {
+    /// Whether a full disk is the reason, which others may make room on.
+    pub(crate) fn is_for_lack_of_room(&self) -> bool {
+        let AgentError::Book(
+            BookError::File { why, .. } | BookError::Journal(JournalError::File { why, .. }),
+        ) = self
+        else {
+            return false;
+        };
+        why.kind() == io::ErrorKind::StorageFull
+    }
+
     /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {

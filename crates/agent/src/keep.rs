@@ -1,6 +1,7 @@
 //! One look at the node, and what it takes to bring it to what it should be.
 
 mod change;
+mod change_log;
 mod notes;
 mod renewal;
 
@@ -18,6 +19,7 @@ use plan::{Keeper, Kept, Kernel, Plan, Set, Step};
 use tracing::{info, warn};
 
 use self::change::BackendSince;
+use self::change_log::ChangeLog;
 use crate::backend::BackendKind;
 use crate::cloud::{View, Wish};
 use crate::desired::{
@@ -43,6 +45,7 @@ pub(crate) struct KeptNode {
     kernel: Kernel,
     netlink: Netlink,
     reasons: ReasonLog,
+    change_log: ChangeLog,
     pub(crate) status: Status,
     interest: Interest,
     /// The node's place among the others, as it was found last by this agent or the one before.
@@ -134,6 +137,7 @@ impl KeptNode {
             kernel: Kernel::new()?,
             netlink: Netlink::open()?,
             reasons: ReasonLog::default(),
+            change_log: ChangeLog::default(),
             status,
             interest: Interest::default(),
             place,
@@ -183,8 +187,10 @@ impl KeptNode {
         let kept = self.keeper.keep(&parts, &mut self.kernel).map_err(|error| error.to_string());
         let has_changed = kept.as_ref().map_or(true, |kept| self.note_changes(kept));
         self.has_failed = kept.as_ref().is_ok_and(|kept| kept.failed.contains_key(NODE_PART));
-        if let (Err(_), Ok(kept)) = (&decided, &kept) {
-            self.say_failures(kept);
+        if let Ok(kept) = &kept {
+            let known: Vec<String> = self.keeper.parts().keys().cloned().collect();
+            let is_spoken_of = |part: &&String| decided.is_err() || !parts.contains_key(*part);
+            self.say_failures(known.iter().filter(is_spoken_of), kept);
         }
         self.note_cloud(&found.cloud);
         let outcome = decided.and_then(|decided| self.finish(snapshot, &decided, found, &kept?));

@@ -80,6 +80,15 @@ fn cause(why: &str) -> String {
     last.split(' ').filter(|word| !is_address(word)).collect::<Vec<_>>().join(" ")
 }
 
+/// How these are spoken of: each by its name, or many at once.
+pub(crate) fn said_together(names: &[&str]) -> Vec<String> {
+    if names.len() > EACH {
+        vec![listed(names)]
+    } else {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+}
+
 /// The first names, and how many more there are.
 fn listed(names: &[&str]) -> String {
     let first = names.iter().take(EACH).copied().collect::<Vec<_>>().join(", ");

@@ -7,7 +7,7 @@ use node::Home;
 use plan::BookError;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::AgentError;
 use crate::health::Health;
@@ -19,10 +19,13 @@ use crate::settings::Settings;
 /// Between two attempts: for so long nothing is repaired. The kernel does not wake for a lock a process that also waits for other
 /// things.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Between two attempts on a full disk.
+const ROOM_PAUSE: Duration = Duration::from_secs(1);
 /// What cannot be done yet is tried again after this.
 const REHEARSAL: Duration = Duration::from_secs(1);
 
-/// Takes the network over on this node: at once, or if the settings say so when the process ends that keeps it.
+/// Takes the network over on this node: at once, or if the settings say so when the process ends that keeps it. Where the disk has
+/// no room to write down who keeps it, when there is some.
 ///
 /// # Errors
 /// Another process keeps it, or the kernel or a directory cannot be used.
@@ -33,10 +36,18 @@ pub(crate) async fn take_over(
     health: &Health,
 ) -> Result<KeptNode, AgentError> {
     let mut standby = None;
+    let mut lacks_room = false;
     loop {
+        let mut pause = PAUSE;
         match KeptNode::open(settings.clone(), home.clone()) {
             Err(AgentError::Book(BookError::Held { .. })) if settings.waits => {
                 standby.get_or_insert_with(|| Standby::begin(settings, home, &leases)).look(health);
+            }
+            Err(error) if error.is_for_lack_of_room() => {
+                if !lacks_room {
+                    warn!("{error}; waiting until there is room");
+                }
+                (lacks_room, pause) = (true, ROOM_PAUSE);
             }
             opened => {
                 if standby.is_some() {
@@ -46,7 +57,7 @@ pub(crate) async fn take_over(
                 return opened;
             }
         }
-        sleep(PAUSE).await;
+        sleep(pause).await;
     }
 }
 

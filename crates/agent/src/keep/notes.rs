@@ -1,41 +1,73 @@
 //! What a look has found, in the state and in the log.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use plan::Kept;
 use tracing::{info, warn};
 
+use super::change_log::Saying;
 use super::{KeptNode, ProbeResults};
 use crate::backend::AWS_VPC;
 use crate::cloud::View;
 use crate::desired::{Desired, PROGRAMS_PART, SERVICES_PART, is_of_service, service_part_of};
 use crate::lease::Snapshot;
 use crate::offload::{Offload, Offloads};
+use crate::reason_log::said_together;
 use crate::status::{CloudStatus, PeerStatus, ProgramsStatus, ServicesStatus, TunnelOffload, now_s};
 
 impl KeptNode {
     /// Writes down what was done, and says it. True if something was repaired, or could not be made.
     pub(super) fn note_changes(&mut self, kept: &Kept) -> bool {
-        let mut has_changed = !kept.failed.is_empty();
+        let (mut has_changed, now) = (!kept.failed.is_empty(), Instant::now());
+        let mut alike: BTreeMap<(usize, usize), Vec<&str>> = BTreeMap::new();
         for (part, done) in &kept.changed {
+            // What could not be taken back is among what failed, and is tried again with each look.
+            let removed = done.removed.iter().filter(|(_, undone)| undone.is_final()).count();
+            let made = done.made.len();
+            has_changed |= !done.repaired.is_empty();
             for drift in &done.repaired {
-                has_changed = true;
-                warn!(part, "repaired: {}", drift.what);
                 self.status.add_repair(drift.what.clone(), now_s());
             }
-            let (made, removed) = (done.made.len(), done.removed.len());
+            if done.repaired.is_empty() && made + removed == 0 {
+                continue;
+            }
+            match self.change_log.note(part, now) {
+                Saying::Said => {}
+                Saying::FirstUnsaid => {
+                    warn!(
+                        part,
+                        "it changes again and again; that is said no more until it has been still for a minute"
+                    );
+                    continue;
+                }
+                Saying::Unsaid => continue,
+            }
+            for drift in &done.repaired {
+                warn!(part, "repaired: {}", drift.what);
+            }
             if made + removed > 0 {
+                alike.entry((made, removed)).or_default().push(part);
+            }
+        }
+        for ((made, removed), parts) in alike {
+            for part in said_together(&parts) {
                 info!(part, made, removed, "changed");
             }
+        }
+        for (part, unsaid) in self.change_log.still(now) {
+            info!(part, "it has been still for a minute, after {unsaid} more changes");
         }
         has_changed
     }
 
-    /// Says what cannot be repaired. Once it is clear what the node is to have, that is said of each node instead.
-    pub(super) fn say_failures(&mut self, kept: &Kept) {
+    /// Says what of these parts is not as it should be. Once it is clear what the node is to have, that is said of each node
+    /// instead, and of those that leave alone.
+    pub(super) fn say_failures<'p>(&mut self, parts: impl Iterator<Item = &'p String>, kept: &Kept) {
         let why = |part: &String| kept.failed.get(part).map(ToString::to_string);
-        let parts = self.keeper.parts().keys().map(|part| (part.as_str(), why(part))).collect();
+        let parts: BTreeMap<&str, Option<String>> = parts.map(|part| (part.as_str(), why(part))).collect();
         self.reasons.say_of_many("part", &parts);
+        self.reasons.retain(|what| what.strip_prefix("part ").is_none_or(|part| parts.contains_key(part)));
     }
 
     pub(super) fn note_peers(&mut self, wanted: &Desired, kept: &Kept) {
@@ -54,7 +86,7 @@ impl KeptNode {
         self.reasons.say_of_many("the way to node", &narrow);
         self.reasons.retain(|what| {
             let of_node = what.strip_prefix("node ").or_else(|| what.strip_prefix("the way to node "));
-            !what.starts_with("part ") && of_node.is_none_or(|name| peers.contains_key(name))
+            of_node.is_none_or(|name| peers.contains_key(name))
         });
     }
 

@@ -82,7 +82,7 @@ impl LeaseSource for Reader {
 }
 
 /// Gives each node a pod, `pod-a` and `pod-b`.
-fn with_pods(nodes: &Nodes) {
+pub(crate) fn with_pods(nodes: &Nodes) {
     for (node, number) in [("a", 1), ("b", 2)] {
         nodes.world.add(&format!("pod-{node}"));
         let [name, pod] = [nodes.name(node), nodes.world.name(&format!("pod-{node}"))];

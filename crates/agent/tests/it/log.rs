@@ -1,13 +1,13 @@
-//! What a source says in its log.
+//! What an agent, or a source alone, says in its log.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Collects the lines of the agent, and of none of the crates that it uses.
+/// Collects the lines of the agent, and of none of the crates that it uses, as it says them by default.
 #[derive(Clone, Default)]
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<String>>>,
@@ -21,7 +21,7 @@ impl Log {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target().starts_with("agent")
+        metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("agent")
     }
 
     fn event(&self, event: &Event<'_>) {

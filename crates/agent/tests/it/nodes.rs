@@ -1,5 +1,6 @@
 //! Nodes on one wire, each with an agent in a thread of its own.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -16,6 +17,8 @@ use tempfile::TempDir;
 use testkit::{World, shell};
 use tokio::sync::oneshot;
 
+use crate::log::Log;
+
 /// Longer than anything takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -30,6 +33,8 @@ pub(crate) struct Agent {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<Result<(), String>>>,
     pub(crate) status: PathBuf,
+    /// What it has said so far.
+    pub(crate) log: Log,
 }
 
 impl Nodes {
@@ -168,15 +173,18 @@ impl Agent {
         let (stop, stopped) = oneshot::channel::<()>();
         let (ready, is_ready) = mpsc::channel();
         let status = Status::path(&settings.status, &settings.network);
+        let log = Log::default();
+        let listening = log.clone();
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let ready = move || ready.send(()).unwrap();
             let stopped = async { drop(stopped.await) };
             let run = agent::run(settings, home, source, ready, stopped);
-            runtime.block_on(run).map_err(|error| error.to_string())
+            let run = || runtime.block_on(run).map_err(|error| error.to_string());
+            tracing::subscriber::with_default(listening, run)
         };
         let thread = std::thread::spawn(move || netns.run(work).unwrap());
-        (Agent { stop: Some(stop), thread: Some(thread), status }, is_ready)
+        (Agent { stop: Some(stop), thread: Some(thread), status, log }, is_ready)
     }
 
     /// Its state, as soon as it is as expected.
@@ -191,6 +199,26 @@ impl Agent {
                 _ => std::thread::sleep(Duration::from_millis(5)),
             }
         }
+    }
+
+    /// Waits until it has said a line with all of these words.
+    #[track_caller]
+    pub(crate) fn until_said(&self, words: &[&str]) {
+        let begun = Instant::now();
+        let is_said = || self.log.lines().iter().any(|line| words.iter().all(|word| line.contains(word)));
+        while !is_said() {
+            assert!(begun.elapsed() < PATIENCE, "{words:?} is not said: {:#?}", self.log.lines());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Of lines with these words there are some, and each is said once, however often the agent looks.
+    #[track_caller]
+    pub(crate) fn check_said_once(&self, words: &str) {
+        let lines = self.log.lines();
+        let with_words: Vec<&String> = lines.iter().filter(|line| line.contains(words)).collect();
+        let distinct: BTreeSet<&String> = with_words.iter().copied().collect();
+        assert!(!with_words.is_empty() && with_words.len() == distinct.len(), "{lines:#?}");
     }
 
     /// Ends it as SIGTERM does.

@@ -13,6 +13,7 @@ use linux::netlink::WireGuard;
 use linux::{IfName, PrivateKey, PublicKey};
 use testkit::{dump, require_root};
 
+use crate::full::Disk;
 use crate::keep::{A, B, is_reached, take_back, transfer, with_pods};
 use crate::nodes::{Agent, Nodes, PATIENCE};
 
@@ -274,4 +275,31 @@ fn a_kernel_without_wireguard_is_named_and_left_as_it_is() {
     assert!(why.contains("wireguard links not available") && why.contains("modprobe wireguard"), "{why}");
     before.assert_same(&dump(&nodes.world.open("a")), "nothing was made");
     assert!(!nodes.settings("a").keys.exists());
+}
+
+#[test]
+fn a_key_for_which_there_is_no_room_is_made_when_there_is() {
+    if !require_root() || is_missing() {
+        return;
+    }
+    let nodes = Nodes::new();
+    let keys = nodes.settings("a").keys;
+    let disk = Disk::at(keys.clone());
+    disk.fill();
+    nodes.write_leases(WIREGUARD, &[A, B]);
+    let file = FileSource { path: nodes.leases(), node: "a".to_owned() };
+    let (a, _ready) = Agent::begin(nodes.world.open("a"), nodes.settings("a"), nodes.home("a"), file);
+    a.until_said(&["a/keys/pods.wireguard.key", "No space left on device"]);
+    // The loop looks again.
+    for address in ["192.0.2.91/32", "192.0.2.92/32"] {
+        nodes.at(&format!("ip -n A address add {address} dev wire"));
+    }
+    assert!(nodes.tunnels().is_empty() && !keys::file(&keys, "pods").exists());
+    disk.make_room();
+    nodes.at("ip -n A address add 192.0.2.93/32 dev wire");
+    let status = a.until("it has a key", |status| status.public_key.is_some());
+    let key = PrivateKey::read(&keys::file(&keys, "pods")).unwrap();
+    assert_eq!(status.public_key, Some(key.public().to_string()));
+    assert_eq!(disk.half_written(), "");
+    a.check_said_once("No space left on device");
 }

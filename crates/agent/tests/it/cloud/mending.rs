@@ -3,6 +3,7 @@
 use testkit::require_root;
 
 use super::{Cloud, PODS_A, cloud_says};
+use crate::full::Disk;
 use crate::nodes::PATIENCE;
 
 #[test]
@@ -72,4 +73,25 @@ fn lists_without_an_end_are_left() {
     a.until("the list has no end", cloud_says(&["list the routes", "pages"]));
     cloud.server.state().is_endless = false;
     ready.recv_timeout(PATIENCE).unwrap();
+}
+
+/// Nothing is made that could not be taken back after a restart.
+#[test]
+fn on_a_full_disk_no_call_is_made() {
+    if !require_root() {
+        return;
+    }
+    let cloud = Cloud::new();
+    let disk = Disk::at(cloud.nodes.settings("a").cloud.record);
+    disk.fill();
+    let (a, ready) = cloud.begin("a", Cloud::login());
+    a.until_said(&["record what is made in", "a/cloud/pods.cloud.json", "No space left on device"]);
+    assert!(cloud.server.state().changes.is_empty());
+    a.check_said_once("No space left on device");
+    disk.make_room();
+    ready.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(disk.half_written(), "");
+    drop(a);
+    let taken = cloud.take_back("a");
+    assert_eq!((taken.done.len(), taken.failed.len()), (2, 0), "{taken:?}");
 }
