@@ -41,7 +41,9 @@ pub(crate) fn keep(path: &Path, line: &str, what: &str) -> Result<()> {
         file.sync_all()?;
         fs::rename(&new, path)
     };
-    write().attempt(|| format!("write {what} to {}", path.display()))
+    // On a full disk there would be a file without the secret, or with half of it.
+    let written = write().inspect_err(|_| drop(fs::remove_file(&new)));
+    written.attempt(|| format!("write {what} to {}", path.display()))
 }
 
 #[cfg(test)]
