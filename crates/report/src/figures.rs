@@ -99,6 +99,11 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
+/// Who loses requests, where that decides: "requests without an answer 2 % (host 0 %)".
+pub(crate) fn unanswered(own: f64, others: f64, reference: &str) -> String {
+    format!("requests without an answer {} ({reference} {})", percent(own), percent(others))
+}
+
 /// What a load is called: "100 B at 30 % (20.0k/s)".
 pub(crate) fn load(load: &Load) -> String {
     let body = load.body_bytes;

@@ -30,7 +30,7 @@ pub use analyse::{analyse, map};
 pub use by_cpu::{CpuNode, CpuShares};
 pub use json::{json, json_of_all, json_of_pairs};
 pub use late::{CauseShare, LateAnswers, LateLoad, LatePercentile, LateStep};
-pub use pairs::{PairFigure, PairRace, PairsFinding, PairsMap, PathMap, WorsePathFigure};
+pub use pairs::{PairFigure, PairRace, PairsFinding, PairsMap, PathMap, UnansweredShares, WorsePathFigure};
 pub use profile::{Cost, Difference, PartCost, PathPart, Profiled, ProfiledLoad};
 pub use published::{Agreement, Agreements, Obstacle, PublishedFigure};
 pub use quantities::{CurvePoint, Load, Quantiles, Ratio, Ratios, TransferRates};

@@ -84,6 +84,11 @@ pub struct PairFigure {
 }
 
 impl PairFigure {
+    /// Whether it has no ratio of `statistic` because that is by requests without an answer.
+    pub(crate) fn is_by_unanswered(&self, statistic: &str) -> bool {
+        self.over_others.is_none() && self.decided_by == Some(statistic)
+    }
+
     /// What stands behind a ratio of `statistic` that was judged, with what decided where that is another one: " ▲ p50".
     pub(crate) fn mark(&self, statistic: &str) -> String {
         let arrow = match self.verdict {
@@ -122,6 +127,18 @@ pub struct WorsePathFigure {
     pub name: String,
     /// The statistic that decided: "p99".
     pub statistic: &'static str,
-    /// The ratio to the rest, with the 95 % interval.
-    pub ratio: Ratio,
+    /// The ratio to the rest, with the 95 % interval; `None` where it decides by requests without an answer.
+    pub ratio: Option<Ratio>,
+    /// Who leaves how many requests without an answer; only where that decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<UnansweredShares>,
+}
+
+/// Shares of requests without an answer, 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct UnansweredShares {
+    /// On this path.
+    pub own: f64,
+    /// On the rest.
+    pub rest: f64,
 }

@@ -247,6 +247,10 @@ pub struct RateSummary {
     /// Requests without an expected answer, in the trials that count, those beside stalls too. At a rate, those that count
     /// rank above every answer in the percentiles.
     pub missed: u64,
+    /// The statistics that have no ratio because they lie among the requests without an answer, or may, here or at the reference:
+    /// a verdict by them is by the shares of requests that have an answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub among_unanswered: Vec<&'static str>,
     /// Broken connections in those trials.
     pub connection_errors: u64,
     /// Answers with another status or length than expected.

@@ -140,6 +140,9 @@ fn unknown(summary: &Summary, one: &ComparisonExit, statistic: &str) -> String {
     if rate.trials == 0 {
         return format!("{statistic} has no interval: no trial counts");
     }
+    if rate.among_unanswered.contains(&statistic) {
+        return format!("{statistic} has no interval: it lies, or may lie, among requests without an answer");
+    }
     let needed = Percentile::P99.samples_needed();
     let a_slice = rate.response_ns.count / rate.trials;
     let why = match rate.needs.iter().find(|need| need.percentile == statistic) {

@@ -109,7 +109,7 @@ pub struct Spread {
 impl Spread {
     /// The largest share of resamples without a value (for example a percentile that lies among unanswered requests)
     /// for which an interval is given.
-    const MISSING_MAX: f64 = 0.01;
+    pub const MISSING_MAX: f64 = 0.01;
 
     /// From the ratio of all units and the ratios of the resamples, `None` where a resample has none.
     ///

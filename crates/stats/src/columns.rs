@@ -54,6 +54,11 @@ impl Columns {
         weigh(&self.totals, weights)
     }
 
+    /// Those of them that have a value, so that they do not lie beyond.
+    pub fn count_within(&self, weights: &[u64]) -> u64 {
+        self.values.len().checked_sub(1).map_or(0, |last| weigh(self.row(last), weights))
+    }
+
     /// A percentile of that merge; `None` if it has no sample, or if the percentile lies among the samples beyond the
     /// range. Does not check that there are enough samples: [`Percentile::is_valid`] does.
     pub fn percentile(&self, percentile: Percentile, weights: &[u64]) -> Option<u64> {
@@ -94,7 +99,7 @@ mod tests {
     fn what_lies_beyond_is_above_everything() {
         let bins = [(10, 60), (20, 30)];
         let columns = Columns::new(&[Sparse { bins: &bins, beyond: 10 }]);
-        assert_eq!(columns.count(&[1]), 100);
+        assert_eq!((columns.count(&[1]), columns.count_within(&[1])), (100, 90));
         assert_eq!(columns.percentile(Percentile::P50, &[1]), Some(10));
         assert_eq!(columns.percentile(Percentile::P90, &[1]), Some(20));
         assert_eq!(columns.percentile(Percentile::P99, &[1]), None);
@@ -104,6 +109,7 @@ mod tests {
     fn nothing_has_no_percentile() {
         assert_eq!(Columns::new(&[]).percentile(Percentile::P50, &[]), None);
         let empty = Columns::new(&[Sparse::default(), Sparse::default()]);
+        assert_eq!(empty.count_within(&[1, 1]), 0);
         assert_eq!((empty.width(), empty.percentile(Percentile::P50, &[1, 1])), (2, None));
         let columns = Columns::new(&[Sparse { bins: &[(3, 1)], beyond: 0 }]);
         assert_eq!(columns.percentile(Percentile::P50, &[0]), None);

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use record::{Measure, Statistic, Until};
 use stats::{Interval, Level, Random, Resamples, Spread};
 
+use crate::contrast::Contrast;
 use crate::judged::{Judgement, Test, noise_floor};
 use crate::samples::Samples;
-use crate::{Cells, Participation};
+use crate::{Cell, Cells, Participation};
 
 /// The error that a race may make about a candidate.
 const ALPHA: f64 = 0.05;
@@ -35,10 +36,35 @@ pub struct Comparisons {
     parts: Vec<Participation>,
     /// By candidate, load and units: those of each candidate over its own, of reference and control over all that a
     /// candidate has.
-    samples: BTreeMap<(usize, usize, usize), [Samples; Statistic::ALL.len()]>,
-    /// Ratios to the reference, by candidate, load and statistic.
-    spreads: Vec<[Option<Spread>; Statistic::ALL.len()]>,
+    samples: BTreeMap<(usize, usize, usize), CellSamples>,
+    /// With the reference, by candidate, load and statistic.
+    contrasts: Vec<[Option<Contrast>; Statistic::ALL.len()]>,
     judged: Vec<Judgement>,
+}
+
+/// What a cell is compared by.
+#[derive(Debug)]
+struct CellSamples {
+    of: [Samples; Statistic::ALL.len()],
+    /// The share of the requests that have an answer.
+    answered: Samples,
+}
+
+impl CellSamples {
+    fn of(cell: &Cell<'_>, wanted: &[Statistic], drawn: &Resamples) -> CellSamples {
+        CellSamples {
+            of: Statistic::ALL.map(|statistic| match wanted.contains(&statistic) {
+                true => Samples::of(cell, statistic, drawn),
+                false => Samples::default(),
+            }),
+            answered: Samples::answered(cell, drawn),
+        }
+    }
+
+    fn against(&self, below: &CellSamples, of: Statistic, units: usize) -> Option<Contrast> {
+        let answered = [&self.answered, &below.answered];
+        Contrast::of([&self.of[of as usize], &below.of[of as usize]], answered, units)
+    }
 }
 
 impl Comparisons {
@@ -60,14 +86,14 @@ impl Comparisons {
             apart: cells.apart.clone(),
             parts: cells.pairs().map(|(entrant, load)| *cells.part(entrant, load)).collect(),
             samples: samples(cells, seed, wanted),
-            spreads: vec![],
+            contrasts: vec![],
             judged: vec![],
         };
         let against_reference = |(entrant, load)| {
             let units = comparisons.part(entrant, load).units;
-            Statistic::ALL.map(|of| comparisons.ratio_over(units, entrant, load, of))
+            Statistic::ALL.map(|of| comparisons.contrast_over(units, entrant, load, of))
         };
-        comparisons.spreads = cells.pairs().map(against_reference).collect();
+        comparisons.contrasts = cells.pairs().map(against_reference).collect();
         let judge = |(entrant, load): (usize, usize)| {
             comparisons.judged_at(entrant, load, comparisons.part(entrant, load).level)
         };
@@ -98,14 +124,23 @@ impl Comparisons {
 
     /// The ratio to the reference; `None` where it has no interval, and for the reference itself.
     pub fn spread(&self, entrant: usize, load: usize, of: Statistic) -> Option<Spread> {
-        self.spreads.get(entrant * self.loads + load).and_then(|spreads| spreads[of as usize])
+        self.contrast(entrant, load, of).and_then(Contrast::ratio)
+    }
+
+    /// The statistics that have no ratio to the reference because that of one or both lies among requests without an answer, or
+    /// may.
+    pub fn among_unanswered(&self, entrant: usize, load: usize) -> impl Iterator<Item = Statistic> {
+        let is_among = move |of: &Statistic| {
+            self.contrast(entrant, load, *of).is_some_and(|contrast| contrast.ratio().is_none())
+        };
+        Statistic::ALL.into_iter().filter(is_among)
     }
 
     /// A candidate's own figure with its interval, if it has one. A broken candidate has none, since it raced on fewer
     /// builds.
     pub fn own(&self, entrant: usize, load: usize, of: Statistic) -> Option<(f64, Option<Interval>)> {
         let part = self.parts.get(entrant * self.loads + load)?;
-        let samples = &self.samples.get(&(entrant, load, part.units))?[of as usize];
+        let samples = &self.samples.get(&(entrant, load, part.units))?.of[of as usize];
         let value = samples.value.filter(|value| value.is_finite())?;
         let spread = samples.spread(part.units).filter(|_| !self.broke[entrant]);
         Some((value, spread.map(|spread| spread.interval(part.alpha()))))
@@ -120,6 +155,11 @@ impl Comparisons {
     /// itself, or the difference between the two if that is larger.
     pub fn floor(&self, load: usize, of: Statistic) -> Option<f64> {
         self.spread(1, load, of).as_ref().map(noise_floor)
+    }
+
+    /// The same for a comparison of either kind.
+    pub(crate) fn floor_of(&self, load: usize, of: Statistic, contrast: &Contrast) -> Option<f64> {
+        self.floor_over(self.part(1, load).units, load, of, contrast)
     }
 
     /// What verdicts at a load are taken from, the first that decides: what the race was to know, if a statistic was
@@ -154,14 +194,16 @@ impl Comparisons {
         let alpha = ALPHA * own.level.share().min(others.level.share()) / self.tests(entrant).max(1) as f64;
         let drawn =
             Resamples::draw_first(units, self.units, Resamples::COUNT, &mut Random::from_seed(self.seed));
-        let test = |of: Statistic| {
-            let [above, below] = [entrant, other].map(|one| Samples::of(cells.cell(one, load), of, &drawn));
-            let floor = noise_floor(&self.ratio_over(units, 1, load, of)?);
-            Some(Test::of(of, &above.over(&below, units)?, alpha, floor))
-        };
         let is_apart = self.apart[entrant] != self.apart[other];
-        let tested = self.deciding(load).into_iter().filter(|of| !is_apart || !is_tail(*of));
-        self.of_tests(tested.filter_map(test).collect())
+        let tested: Vec<Statistic> =
+            self.deciding(load).into_iter().filter(|of| !is_apart || !is_tail(*of)).collect();
+        let [above, below] =
+            [entrant, other].map(|one| CellSamples::of(cells.cell(one, load), &tested, &drawn));
+        let test = |of: Statistic| {
+            let contrast = above.against(&below, of, units)?;
+            Some(Test::of(of, &contrast, alpha, self.floor_over(units, load, of, &contrast)?))
+        };
+        self.of_tests(tested.into_iter().filter_map(test).collect())
     }
 
     /// The verdict at a level.
@@ -175,13 +217,13 @@ impl Comparisons {
         let units = self.part(entrant, load).units;
         let alpha = ALPHA * level.share() / self.tests(entrant).max(1) as f64;
         let test = |of: Statistic| {
-            let spread = self.spread(entrant, load, of)?;
+            let contrast = self.contrast(entrant, load, of)?;
             // The control is judged by its interval alone: against a floor computed from itself it could never differ.
             let floor = match entrant {
                 1 => 0.0,
-                _ => noise_floor(&self.ratio_over(units, 1, load, of)?),
+                _ => self.floor_over(units, load, of, contrast)?,
             };
-            Some(Test::of(of, &spread, alpha, floor))
+            Some(Test::of(of, contrast, alpha, floor))
         };
         self.of_tests(self.tested(entrant, load).filter_map(test).collect())
     }
@@ -200,13 +242,33 @@ impl Comparisons {
         }
     }
 
-    /// The ratio to the reference over the first units of the race.
-    fn ratio_over(&self, units: usize, entrant: usize, load: usize, of: Statistic) -> Option<Spread> {
+    /// The comparison with the reference over the first units of the race.
+    fn contrast_over(&self, units: usize, entrant: usize, load: usize, of: Statistic) -> Option<Contrast> {
+        let [own, reference] = self.sides(units, entrant, load)?;
+        own.against(reference, of, units)
+    }
+
+    /// What a comparison of the same kind must exceed over the first units of the race.
+    fn floor_over(&self, units: usize, load: usize, of: Statistic, contrast: &Contrast) -> Option<f64> {
+        let [control, reference] = self.sides(units, 1, load)?;
+        let (above, below) = match contrast {
+            Contrast::Ratio(_) => (&control.of[of as usize], &reference.of[of as usize]),
+            Contrast::Answered(_) => (&control.answered, &reference.answered),
+        };
+        above.over(below, units).as_ref().map(noise_floor)
+    }
+
+    /// A candidate and the reference over the first units of the race; `None` of the reference, and where one broke.
+    fn sides(&self, units: usize, entrant: usize, load: usize) -> Option<[&CellSamples; 2]> {
         if entrant == 0 || self.broke[entrant] || self.broke[0] {
             return None;
         }
-        let samples = |entrant: usize| Some(&self.samples.get(&(entrant, load, units))?[of as usize]);
-        samples(entrant)?.over(samples(0)?, units)
+        let samples = |entrant: usize| self.samples.get(&(entrant, load, units));
+        Some([samples(entrant)?, samples(0)?])
+    }
+
+    fn contrast(&self, entrant: usize, load: usize, of: Statistic) -> Option<&Contrast> {
+        self.contrasts.get(entrant * self.loads + load).and_then(|contrasts| contrasts[of as usize].as_ref())
     }
 
     /// How many tests a candidate undergoes; its intervals are adjusted for that (Bonferroni), so that of all verdicts
@@ -215,7 +277,7 @@ impl Comparisons {
         let tested = |load: usize| {
             // While a race is looked at the number must not depend on what it has so far: a verdict would change when a
             // later load has enough samples.
-            let counts = |of: &Statistic| self.until.is_some() || self.spread(entrant, load, *of).is_some();
+            let counts = |of: &Statistic| self.until.is_some() || self.contrast(entrant, load, *of).is_some();
             self.tested(entrant, load).filter(counts).count()
         };
         (0..self.loads).map(tested).sum()
@@ -240,7 +302,7 @@ fn samples(
     cells: &Cells<'_>,
     seed: u64,
     wanted: &[Statistic],
-) -> BTreeMap<(usize, usize, usize), [Samples; Statistic::ALL.len()]> {
+) -> BTreeMap<(usize, usize, usize), CellSamples> {
     let mut resamples: BTreeMap<usize, Resamples> = BTreeMap::new();
     let mut samples = BTreeMap::new();
     for (entrant, load) in cells.pairs() {
@@ -249,12 +311,8 @@ fn samples(
             Resamples::draw_first(units, cells.units, Resamples::COUNT, &mut Random::from_seed(seed))
         });
         for of in [entrant, 0, 1].into_iter().filter(|of| *of < cells.entrants) {
-            samples.entry((of, load, units)).or_insert_with(|| {
-                Statistic::ALL.map(|statistic| match wanted.contains(&statistic) {
-                    true => Samples::of(cells.cell(of, load), statistic, drawn),
-                    false => Samples::default(),
-                })
-            });
+            let of_cell = || CellSamples::of(cells.cell(of, load), wanted, drawn);
+            samples.entry((of, load, units)).or_insert_with(of_cell);
         }
     }
     samples

@@ -5,6 +5,7 @@
 
 mod cells;
 mod comparisons;
+mod contrast;
 mod judged;
 mod looks;
 mod pairs;
@@ -14,8 +15,8 @@ mod shortfall;
 
 pub use cells::{Cell, Cells, Participation, ResamplingUnit, ResamplingUnits, Whole};
 pub use comparisons::Comparisons;
-pub use judged::{Judgement, Test, Verdict, noise_floor};
+pub use judged::{Compared, Judgement, Test, Verdict, noise_floor};
 pub use looks::{last_look, look, pursued, undecided};
-pub use pairs::{PairsCompared, Role, Where, Worse, WorsePath};
+pub use pairs::{PairsCompared, Role, Where, Worse, WorseBy, WorsePath};
 pub use ranking::{ComparedAt, Past, Ranked, ranking};
 pub use shortfall::Shortfall;

@@ -1,7 +1,7 @@
 //! Looks at a race that runs: what is decided and may leave.
 
 use record::{InterimLook, Leaving, Left, RaceRecord, Statistic, Until};
-use stats::{Level, PRECISE_FROM, look_due};
+use stats::{Level, PRECISE_FROM, Spread, look_due};
 
 use crate::{Cells, Comparisons, Participation, ResamplingUnits, Shortfall};
 
@@ -67,10 +67,12 @@ fn leaving(
     (number, builds): (u32, u32),
 ) -> Option<Leaving> {
     let Some(of) = until.statistic_at(comparisons.is_closed(load)) else { return Some(Leaving::NotAsked) };
-    let spread = comparisons.spread(entrant, load, of)?;
-    // Being precise is asked first: its level is the milder one.
+    // Being precise is asked first: its level is the milder one. Where the statistic lies among requests without an answer
+    // there is no ratio to be precise about, but who loses more of them may be known.
     let last = Participation::alpha_at(Level::Last);
-    if builds >= PRECISE_FROM && spread.interval(last).half_width_ln() <= until.half_width_ln() {
+    let spread = comparisons.spread(entrant, load, of);
+    let is_precise = |spread: Spread| spread.interval(last).half_width_ln() <= until.half_width_ln();
+    if builds >= PRECISE_FROM && spread.is_some_and(is_precise) {
         return Some(Leaving::Precise);
     }
     let judged = comparisons.judged_at(entrant, load, Level::Early { look: number });

@@ -11,14 +11,17 @@
 //! tests of the map (Bonferroni), so that of 20 maps of a cluster without any difference at most one names something. A
 //! difference must exceed the noise of the control besides, as in any race.
 
+mod figures;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::{NodeInZone, NodePair, RaceRecord, Statistic};
-use stats::{Interval, Random, Resamples, Spread, median};
+use stats::{Interval, median};
 
-use crate::judged::Test;
-use crate::samples::Samples;
-use crate::{Cells, ComparedAt, Comparisons, ResamplingUnit, ResamplingUnits, Verdict};
+use crate::contrast::Contrast;
+use crate::judged::{Compared, Test};
+use crate::{Cells, ComparedAt, Comparisons, Judgement, ResamplingUnit, ResamplingUnits, Verdict};
+use figures::{Figures, Middle};
 
 /// The error that a map may make about a cluster.
 const ALPHA: f64 = 0.05;
@@ -67,8 +70,17 @@ pub struct WorsePath {
     pub entrant: usize,
     /// The statistic that decided.
     pub of: Statistic,
+    /// By how much.
+    pub by: WorseBy,
+}
+
+/// By how much a path is worse.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum WorseBy {
     /// The ratio to the rest, at 95 %.
-    pub ratio: Interval,
+    Ratio(Interval),
+    /// The share of requests without an answer, and that of the rest: the statistic lies among these.
+    Unanswered([f64; 2]),
 }
 
 /// Something that is worse than the rest.
@@ -91,9 +103,9 @@ pub struct PairsCompared<'a> {
     deciding: Vec<Statistic>,
     entrants: usize,
     /// Pairs ÷ the others, by pair, entrant and statistic.
-    of_pairs: BTreeMap<(usize, usize, usize), Spread>,
+    of_pairs: BTreeMap<(usize, usize, usize), Contrast>,
     /// Nodes ÷ the pairs without them, by node, role, entrant and statistic.
-    of_nodes: BTreeMap<(usize, Role, usize, usize), Spread>,
+    of_nodes: BTreeMap<(usize, Role, usize, usize), Contrast>,
 }
 
 impl<'a> PairsCompared<'a> {
@@ -178,17 +190,25 @@ impl<'a> PairsCompared<'a> {
 
     /// The ratio to the median of the other pairs, at 95 %.
     pub fn over_median(&self, pair: usize, entrant: usize, of: Statistic) -> Option<Interval> {
-        self.of_pairs.get(&(pair, entrant, of as usize)).map(|spread| spread.interval(SHOWN))
+        let ratio = self.of_pairs.get(&(pair, entrant, of as usize))?.ratio()?;
+        Some(ratio.interval(SHOWN))
     }
 
     /// A pair compared with the others, and what decided.
     pub fn judged(&self, pair: usize, entrant: usize) -> (Option<Verdict>, Option<Statistic>) {
-        let tests: Vec<Test> =
-            self.deciding.iter().filter_map(|of| self.pair_test(pair, entrant, *of)).collect();
-        match tests.iter().find(|test| test.differs()) {
-            Some(test) => (Some(test.verdict), Some(test.of)),
-            None => ((!tests.is_empty()).then_some(Verdict::Indistinguishable), None),
-        }
+        let judged = self.pair_judged(pair, entrant);
+        (judged.verdict(), judged.decisive().map(|test| test.of))
+    }
+
+    /// How many paths between two nodes have no verdict for the requests that one side left without an answer.
+    pub fn open(&self) -> usize {
+        let pairs = (0..self.raced.len())
+            .flat_map(|pair| self.judged_entrants().map(move |entrant| self.pair_judged(pair, entrant)));
+        pairs.filter(|judged| judged.verdict().is_none() && !judged.tests().is_empty()).count()
+    }
+
+    fn pair_judged(&self, pair: usize, entrant: usize) -> Judgement {
+        judgement(self.deciding.iter().filter_map(|of| self.pair_test(pair, entrant, *of)).collect())
     }
 
     /// What is worse than the rest, nodes first. Pairs of a node that is worse itself, in that role and with that path, are
@@ -199,14 +219,15 @@ impl<'a> PairsCompared<'a> {
             let mut blamed: BTreeSet<(&str, Role)> = BTreeSet::new();
             for (at, node) in self.nodes.iter().enumerate() {
                 for role in Role::BOTH {
-                    let worse = self.first_worse(|of| {
-                        let spread = self.of_nodes.get(&(at, role, entrant, of as usize))?;
-                        Some((Test::of(of, spread, self.alpha(), self.usual_floor(of)?), *spread))
+                    let tests = self.deciding.iter().filter_map(|of| {
+                        let contrast = self.of_nodes.get(&(at, role, entrant, *of as usize))?;
+                        Some(Test::of(*of, contrast, self.alpha(), self.usual_floor(*of, contrast)?))
                     });
-                    if let Some((of, ratio)) = worse {
+                    let of_node = |of: Statistic| self.of_nodes.get(&(at, role, entrant, of as usize));
+                    if let Some((of, by)) = worse_by(&judgement(tests.collect()), of_node) {
                         blamed.insert((&node.node, role));
                         let paths = found.entry(Where::Node(node.clone(), role)).or_default();
-                        paths.push(WorsePath { entrant, of, ratio });
+                        paths.push(WorsePath { entrant, of, by });
                     }
                 }
             }
@@ -216,26 +237,13 @@ impl<'a> PairsCompared<'a> {
                 if ends.iter().any(|end| blamed.contains(end)) {
                     continue;
                 }
-                let worse = self.first_worse(|of| {
-                    let spread = self.of_pairs.get(&(index, entrant, of as usize))?;
-                    Some((self.pair_test(index, entrant, of)?, *spread))
-                });
-                if let Some((of, ratio)) = worse {
-                    found.entry(Where::Pair(index)).or_default().push(WorsePath { entrant, of, ratio });
+                let of_pair = |of: Statistic| self.of_pairs.get(&(index, entrant, of as usize));
+                if let Some((of, by)) = worse_by(&self.pair_judged(index, entrant), of_pair) {
+                    found.entry(Where::Pair(index)).or_default().push(WorsePath { entrant, of, by });
                 }
             }
         }
         found.into_iter().map(|(at, paths)| Worse { at, paths }).collect()
-    }
-
-    /// The first statistic that decides for the worse, with the ratio at 95 %.
-    fn first_worse(
-        &self,
-        test: impl Fn(Statistic) -> Option<(Test, Spread)>,
-    ) -> Option<(Statistic, Interval)> {
-        let tests = self.deciding.iter().filter_map(|of| test(*of));
-        let (test, spread) = tests.into_iter().find(|(test, _)| test.differs())?;
-        (test.verdict == Verdict::Worse).then(|| (test.of, spread.interval(SHOWN)))
     }
 
     /// The reference and the contenders: what the control is off by is noise.
@@ -248,52 +256,53 @@ impl<'a> PairsCompared<'a> {
     }
 
     fn pair_test(&self, pair: usize, entrant: usize, of: Statistic) -> Option<Test> {
-        let spread = self.of_pairs.get(&(pair, entrant, of as usize))?;
-        let own = self.raced_at_load(pair)?.comparisons.floor(self.load, of)?;
-        Some(Test::of(of, spread, self.alpha(), own.max(self.usual_floor(of)?)))
+        let contrast = self.of_pairs.get(&(pair, entrant, of as usize))?;
+        let own = self.raced_at_load(pair)?.comparisons.floor_of(self.load, of, contrast)?;
+        Some(Test::of(of, contrast, self.alpha(), own.max(self.usual_floor(of, contrast)?)))
     }
 
-    /// The median of what the control is off by in the pairs, in the logarithm.
-    fn usual_floor(&self, of: Statistic) -> Option<f64> {
+    /// The median of what the control is off by in the pairs, in the logarithm, for a comparison of that kind.
+    fn usual_floor(&self, of: Statistic, contrast: &Contrast) -> Option<f64> {
         let floors = (0..self.raced.len())
-            .filter_map(|pair| self.raced_at_load(pair)?.comparisons.floor(self.load, of));
+            .filter_map(|pair| self.raced_at_load(pair)?.comparisons.floor_of(self.load, of, contrast));
         median(&floors.collect::<Vec<_>>())
     }
 
     /// Each pair's figure ÷ the median of the others', over the builds that it and most of these have.
-    fn pairs_over_others(&self, figures: &Figures) -> BTreeMap<(usize, usize, usize), Spread> {
-        let mut spreads = BTreeMap::new();
+    fn pairs_over_others(&self, figures: &Figures) -> BTreeMap<(usize, usize, usize), Contrast> {
+        let mut contrasts = BTreeMap::new();
         for (pair, entrant, of) in self.tested() {
             let others: Vec<usize> = (0..self.raced.len()).filter(|other| *other != pair).collect();
             let Some(units) = self.shared_units([&[pair], &others], entrant) else { continue };
-            let groups = [&[pair][..], &others].map(|group| figures.group(group, entrant, of, units));
-            let spread = Figures::ratio(&groups, [middle, middle], units);
-            spreads.extend(spread.map(|spread| ((pair, entrant, of as usize), spread)));
+            let sides = [(&[pair][..], Middle::Between), (&others, Middle::Between)];
+            let contrast = figures.contrast(sides, entrant, of, units);
+            contrasts.extend(contrast.map(|contrast| ((pair, entrant, of as usize), contrast)));
         }
-        spreads
+        contrasts
     }
 
     /// Each node's figure in a role ÷ that of the pairs without it, over the builds that most on both sides have.
-    fn nodes_over_rest(&self, figures: &Figures) -> BTreeMap<(usize, Role, usize, usize), Spread> {
-        let mut spreads = BTreeMap::new();
+    fn nodes_over_rest(&self, figures: &Figures) -> BTreeMap<(usize, Role, usize, usize), Contrast> {
+        let mut contrasts = BTreeMap::new();
         for (at, node) in self.nodes.iter().enumerate() {
             for role in Role::BOTH {
                 let (own, rest) = self.with_and_without(node, role);
                 for entrant in self.judged_entrants() {
                     let Some(units) = self.shared_units([&own, &rest], entrant) else { continue };
                     for of in &self.deciding {
-                        let groups = [&own, &rest].map(|group| figures.group(group, entrant, *of, units));
                         // With one partner it could not be distinguished from the pair.
-                        if groups[0].len() < 2 {
+                        if figures.count(&own, entrant, *of, units) < 2 {
                             continue;
                         }
-                        let spread = Figures::ratio(&groups, [better_middle(*of), middle], units);
-                        spreads.extend(spread.map(|spread| ((at, role, entrant, *of as usize), spread)));
+                        let sides = [(&own[..], Middle::Better), (&rest, Middle::Between)];
+                        let contrast = figures.contrast(sides, entrant, *of, units);
+                        contrasts
+                            .extend(contrast.map(|contrast| ((at, role, entrant, *of as usize), contrast)));
                     }
                 }
             }
         }
-        spreads
+        contrasts
     }
 
     /// The pairs in which a node has a role, and those in which it has none.
@@ -338,78 +347,27 @@ impl<'a> PairsCompared<'a> {
     }
 }
 
+/// The verdict of tests in their order.
+fn judgement(tests: Vec<Test>) -> Judgement {
+    if tests.is_empty() { Judgement::Unknown } else { Judgement::Tested(tests) }
+}
+
+/// The statistic that decides for the worse, and by how much.
+fn worse_by<'a>(
+    judged: &Judgement,
+    contrast: impl Fn(Statistic) -> Option<&'a Contrast>,
+) -> Option<(Statistic, WorseBy)> {
+    let test = judged.decisive().filter(|test| test.verdict == Verdict::Worse)?;
+    let by = match (test.compared, contrast(test.of)?) {
+        (Compared::Answered { shares, .. }, _) => WorseBy::Unanswered(shares.map(|share| 1.0 - share)),
+        (Compared::Figures, contrast) => WorseBy::Ratio(contrast.ratio()?.interval(SHOWN)),
+    };
+    Some((test.of, by))
+}
+
 /// By zone, then by name; those without a zone last.
 fn by_zone(nodes: BTreeSet<NodeInZone>) -> Vec<NodeInZone> {
     let mut nodes: Vec<NodeInZone> = nodes.into_iter().collect();
     nodes.sort_by_key(|node| (node.zone.is_none(), node.zone.clone(), node.node.clone()));
     nodes
-}
-
-/// The figures of all pairs and their resamples, by pair, entrant, statistic and units.
-struct Figures(BTreeMap<(usize, usize, usize, usize), Samples>);
-
-impl Figures {
-    fn of(compared: &PairsCompared<'_>, seed: u64) -> Figures {
-        let widths: BTreeSet<usize> = compared.raced.iter().map(|raced| raced.units).collect();
-        let mut figures = BTreeMap::new();
-        for units in widths {
-            for (pair, entrant, of) in compared.tested() {
-                if compared.units(pair, entrant).is_none_or(|own| own < units) {
-                    continue;
-                }
-                let Raced { cells, width, .. } = &compared.raced[pair];
-                let rng = &mut Random::from_seed(seed);
-                let drawn = Resamples::draw_first(units, *width, Resamples::COUNT, rng);
-                let samples = Samples::of(cells.cell(entrant, compared.load), of, &drawn);
-                if samples.value.is_some() {
-                    figures.insert((pair, entrant, of as usize, units), samples);
-                }
-            }
-        }
-        Figures(figures)
-    }
-
-    /// Those of some pairs. One that has fewer units, or no figure, is left out.
-    fn group(&self, pairs: &[usize], entrant: usize, of: Statistic, units: usize) -> Vec<&Samples> {
-        pairs.iter().filter_map(|pair| self.0.get(&(*pair, entrant, of as usize, units))).collect()
-    }
-
-    /// A middle of some figures ÷ a middle of others.
-    fn ratio(
-        groups: &[Vec<&Samples>; 2],
-        middles: [fn(&mut [f64]) -> f64; 2],
-        units: usize,
-    ) -> Option<Spread> {
-        if groups.iter().any(Vec::is_empty) {
-            return None;
-        }
-        let mut logarithms = Vec::new();
-        let mut of_side = |side: usize, at: &dyn Fn(&Samples) -> Option<f64>| -> Option<f64> {
-            logarithms.clear();
-            for samples in &groups[side] {
-                logarithms.push(at(samples)?.ln());
-            }
-            Some(middles[side](&mut logarithms))
-        };
-        let mut ratio =
-            |at: &dyn Fn(&Samples) -> Option<f64>| Some((of_side(0, at)? - of_side(1, at)?).exp());
-        let value = ratio(&|samples| samples.value)?;
-        let resampled = (0..Resamples::COUNT).map(|draw| ratio(&|samples| samples.resampled(draw)));
-        Spread::new(value, resampled, units)
-    }
-}
-
-/// The median: between two in the middle it is theirs.
-fn middle(figures: &mut [f64]) -> f64 {
-    median(figures).expect("a group has a figure")
-}
-
-/// The median on the side of the better figures, where the middle lies between two.
-fn better_middle(of: Statistic) -> fn(&mut [f64]) -> f64 {
-    match of {
-        Statistic::Throughput => {
-            |figures| *figures.select_nth_unstable_by(figures.len() / 2, f64::total_cmp).1
-        }
-        _ => |figures| *figures.select_nth_unstable_by((figures.len() - 1) / 2, f64::total_cmp).1,
-    }
 }

@@ -1,7 +1,7 @@
 //! The load by which a race is summed up, and its contenders in order there.
 //!
-//! Those that are worse than the reference stand in the order of what they cost: each by the greatest of the ratios that are
-//! known to be worse. One whose median is better and whose p99 is a hundred times the reference's costs more than one whose
+//! Those that are worse than the reference stand in the order of what they cost: last those that are worse by the requests that
+//! they leave without an answer, the others each by the greatest of the ratios that are known to be worse. One whose median is better and whose p99 is a hundred times the reference's costs more than one whose
 //! median is a twentieth longer.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use record::{Load, RaceRecord, Statistic, TrialRecord};
 use stats::Interval;
 
-use crate::{Cells, Comparisons, Judgement, Shortfall, Verdict};
+use crate::{Cells, Compared, Comparisons, Judgement, Shortfall, Verdict};
 
 /// The load at which candidates are compared in a summary, and for whom the usual one is too much.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,11 +133,13 @@ pub struct Ranked {
     /// where a few slices of a race were slow, p99 of all of them is anything from twice to a thousand times the
     /// reference's, and that of a typical slice is known. Where neither headline nor tail does, what decided.
     pub tail: Option<(Statistic, Interval)>,
+    /// Where the verdict is by requests without an answer: the share of its requests that have none, and the reference's.
+    pub unanswered: Option<[f64; 2]>,
 }
 
 /// The contenders that were judged, the best first: those that beat the reference, those that cannot be distinguished from
 /// it, those that are worse. The first two are each in the order of their headline's ratio, and those that are worse in the
-/// order of what they cost.
+/// order of what they cost. Who has no verdict has no place.
 pub fn ranking(comparisons: &Comparisons, entrants: usize, load: usize) -> Vec<Ranked> {
     let of = comparisons.headline(load);
     let ranked = |entrant: usize| {
@@ -145,7 +147,11 @@ pub fn ranking(comparisons: &Comparisons, entrants: usize, load: usize) -> Vec<R
         let judged = comparisons.judged(entrant, load);
         let verdict = judged.verdict()?;
         let tail = tail(judged, verdict, of, |tail| comparisons.interval(entrant, load, tail));
-        let ranked = Ranked { entrant, ratio, verdict, tail };
+        let unanswered = judged.decisive().and_then(|decisive| match decisive.compared {
+            Compared::Figures => None,
+            Compared::Answered { shares, .. } => Some(shares.map(|share| 1.0 - share)),
+        });
+        let ranked = Ranked { entrant, ratio, verdict, tail, unanswered };
         let order = match verdict {
             Verdict::Worse => ranked.cost(judged, of),
             _ if of == Statistic::Throughput => -ratio.value.ln(),
@@ -155,12 +161,22 @@ pub fn ranking(comparisons: &Comparisons, entrants: usize, load: usize) -> Vec<R
     };
     let mut field: Vec<(Ranked, f64)> = (2..entrants).filter_map(ranked).collect();
     field.sort_by(|(a, a_order), (b, b_order)| {
-        place(a.verdict).cmp(&place(b.verdict)).then(a_order.total_cmp(b_order))
+        let [a_lost, b_lost] = [a, b].map(Ranked::lost);
+        let place = place(a.verdict).cmp(&place(b.verdict));
+        place.then(a_lost.total_cmp(&b_lost)).then(a_order.total_cmp(b_order))
     });
     field.into_iter().map(|(ranked, _)| ranked).collect()
 }
 
 impl Ranked {
+    /// The share of its requests without an answer, if it is worse by it: that costs more than any answer that is late.
+    fn lost(&self) -> f64 {
+        match self.unanswered {
+            Some([own, _]) if self.verdict == Verdict::Worse => own,
+            _ => 0.0,
+        }
+    }
+
     /// The greatest of the ratios that are known to be worse, as a distance from 1 in the logarithm.
     fn cost(&self, judged: &Judgement, of: Statistic) -> f64 {
         let headline = (judged.by(of) == Some(self.verdict)).then_some(self.ratio);

@@ -8,19 +8,37 @@ use crate::Cell;
 /// The fewest slices of which one is called typical: two are then left out at either end.
 const SLICES_MIN: u64 = 8;
 
-/// Without a value where there are too few samples.
+/// Without a value where there are too few samples; infinite where it lies among the requests without an answer, which stand
+/// above every answer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
     pub(crate) value: Option<f64>,
     resampled: Vec<Option<f64>>,
 }
 
+/// Whether a statistic is the time of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Among {
+    /// It is, but for so few resamples that an interval can be given.
+    Answers,
+    /// It lies among the requests without an answer, but for as few resamples.
+    Unanswered,
+    /// It is in some resamples and is not in others.
+    Either,
+}
+
 impl Samples {
     pub(crate) fn of(cell: &Cell<'_>, statistic: Statistic, resamples: &Resamples) -> Samples {
         let all = resamples.all();
         let at = |weights: &[u64]| match percentile(statistic) {
-            Some(percentile) => cell.columns.percentile(percentile, weights).map(|ns| ns as f64),
-            None if statistic == Statistic::TypicalP99 => cell.slice_p99.mean(weights),
+            Some(percentile) => {
+                let ns = cell.columns.percentile(percentile, weights).map(|ns| ns as f64);
+                ns.or_else(|| (cell.columns.count(weights) > 0).then_some(f64::INFINITY))
+            }
+            None if statistic == Statistic::TypicalP99 => {
+                let ns = cell.slice_p99.mean(weights);
+                ns.or_else(|| (cell.slice_p99.count(weights) > 0).then_some(f64::INFINITY))
+            }
             None => throughput(cell, weights),
         };
         let enough = match percentile(statistic) {
@@ -33,6 +51,27 @@ impl Samples {
         }
     }
 
+    /// The share of the requests that have an answer.
+    pub(crate) fn answered(cell: &Cell<'_>, resamples: &Resamples) -> Samples {
+        let at = |weights: &[u64]| {
+            let count = cell.columns.count(weights);
+            (count > 0).then(|| cell.columns.count_within(weights) as f64 / count as f64)
+        };
+        Samples { value: at(&resamples.all()), resampled: resamples.iter().map(at).collect() }
+    }
+
+    /// Whether it is the time of an answer; `None` without a value.
+    pub(crate) fn among(&self) -> Option<Among> {
+        let is_infinite = self.value?.is_infinite();
+        let infinite = self.resampled.iter().flatten().filter(|value| value.is_infinite()).count();
+        let few = Spread::MISSING_MAX * self.resampled.len() as f64;
+        Some(match (is_infinite, infinite as f64, (self.resampled.len() - infinite) as f64) {
+            (false, infinite, _) if infinite <= few => Among::Answers,
+            (true, _, finite) if finite <= few => Among::Unanswered,
+            _ => Among::Either,
+        })
+    }
+
     /// The ratio to other samples of the same resamples, of so many units.
     pub(crate) fn over(&self, below: &Samples, units: usize) -> Option<Spread> {
         let resampled =
@@ -40,9 +79,19 @@ impl Samples {
         Spread::new(self.value? / below.value?, resampled, units)
     }
 
-    /// The value of one resample.
-    pub(crate) fn resampled(&self, draw: usize) -> Option<f64> {
-        *self.resampled.get(draw)?
+    /// A middle of several of the same resamples, by their logarithms; without a value if there is none.
+    pub(crate) fn middle(group: &[&Samples], middle: fn(&mut [f64]) -> f64) -> Samples {
+        let mut logarithms = Vec::new();
+        let mut of = |at: &dyn Fn(&Samples) -> Option<f64>| {
+            logarithms.clear();
+            for samples in group {
+                logarithms.push(at(samples)?.ln());
+            }
+            (!logarithms.is_empty()).then(|| middle(&mut logarithms).exp())
+        };
+        let value = of(&|samples| samples.value);
+        let draws = group.iter().map(|samples| samples.resampled.len()).min().unwrap_or(0);
+        Samples { value, resampled: (0..draws).map(|draw| of(&|samples| samples.resampled[draw])).collect() }
     }
 
     /// How much it scatters over the resampled values.

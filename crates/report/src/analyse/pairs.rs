@@ -2,11 +2,13 @@
 
 use record::{NodeInZone, NodePair, RaceRecord, Statistic};
 use stats::median;
-use verdict::{ComparedAt, PairsCompared, Role, Where, Worse};
+use verdict::{ComparedAt, PairsCompared, Role, Where, Worse, WorseBy};
 
 use super::load;
 use crate::figures;
-use crate::pairs::{PairFigure, PairRace, PairsFinding, PairsMap, PathMap, WorsePathFigure};
+use crate::pairs::{
+    PairFigure, PairRace, PairsFinding, PairsMap, PathMap, UnansweredShares, WorsePathFigure,
+};
 
 /// Compares the pairs of a race of all pairs. Records that are of none are left out; `None` if no others are there.
 pub fn map(races: &[RaceRecord]) -> Option<PairsMap> {
@@ -109,7 +111,14 @@ fn finding(races: &[(&NodePair, &RaceRecord)], worse: Worse) -> PairsFinding {
         .map(|path| WorsePathFigure {
             name: race.header.entrants[path.entrant].name.clone(),
             statistic: path.of.label(measure),
-            ratio: path.ratio.into(),
+            ratio: match path.by {
+                WorseBy::Ratio(ratio) => Some(ratio.into()),
+                WorseBy::Unanswered(_) => None,
+            },
+            unanswered: match path.by {
+                WorseBy::Ratio(_) => None,
+                WorseBy::Unanswered([own, rest]) => Some(UnansweredShares { own, rest }),
+            },
         })
         .collect();
     let with_host = worse.paths.iter().any(|path| path.entrant == 0);
@@ -126,10 +135,12 @@ fn finding(races: &[(&NodePair, &RaceRecord)], worse: Worse) -> PairsFinding {
         }
         _ => String::new(),
     };
-    let changes = paths
-        .iter()
-        .map(|path| format!("{} {} {}", path.name, path.statistic, figures::change_within(&path.ratio)));
-    let changes: Vec<String> = changes.collect();
+    let change = |path: &WorsePathFigure| {
+        let ratio = path.ratio.map(|ratio| format!("{} {}", path.statistic, figures::change_within(&ratio)));
+        let lost = path.unanswered.map(|lost| figures::unanswered(lost.own, lost.rest, "the rest"));
+        format!("{} {}", path.name, ratio.or(lost).unwrap_or_default())
+    };
+    let changes: Vec<String> = paths.iter().map(change).collect();
     // That host is not named does not say that it is as good as others'.
     let cause = match (with_host, paths.len()) {
         (true, 1) => "",
@@ -189,7 +200,15 @@ fn verdict(
             format!("{}; and {} more", first.sentence, figures::counted(others.len() as u64, "finding"))
         }
     };
-    format!("{}{found}{silent}", past(races, compared).unwrap_or_default())
+    let open = match compared.open() {
+        0 => String::new(),
+        1 => "; of a path between two nodes it is not known, as requests have no answer there or elsewhere"
+            .to_owned(),
+        some => format!(
+            "; {some} times it is not known of a path between two nodes, as requests have no answer there or elsewhere"
+        ),
+    };
+    format!("{}{found}{open}{silent}", past(races, compared).unwrap_or_default())
 }
 
 fn notes(races: &[&RaceRecord], compared: Option<&PairsCompared<'_>>) -> Vec<String> {

@@ -59,7 +59,7 @@ fn rate(
             _ if cell.trials.is_empty() => "no trial counts".to_owned(),
             [Some(short), _] => format!("past its capacity: {}", past::shortfall_text(&short)),
             [None, Some(_)] => format!("past the capacity of {}", race.header.entrants[0].name),
-            [None, None] => reason::reason(judged, measure),
+            [None, None] => reason::reason(judged, measure, &race.header.entrants[0].name),
         },
         level: judged.tests().first().filter(|_| comparable).map(|test| 1.0 - test.alpha),
         shortfall,
@@ -88,6 +88,7 @@ fn rate(
         missing_slices: cell.missing,
         void_reasons: describe::void_reasons(&cell.void),
         missed: cell.sum(|trial| if closed { trial.missed + trial.unexpected } else { trial.unanswered() }),
+        among_unanswered: among_unanswered(comparisons, entrant, load).filter(|_| comparable).collect(),
         connection_errors: cell.sum(|trial| trial.connection_errors),
         unexpected: cell.sum(|trial| trial.unexpected),
         counters: cell.counters(),
@@ -101,6 +102,15 @@ fn rate(
         },
         precision: if comparable { precision(race, comparisons, entrant, load) } else { vec![] },
     }
+}
+
+/// The statistics without a ratio for requests that have no answer.
+fn among_unanswered(
+    comparisons: &Comparisons,
+    entrant: usize,
+    load: usize,
+) -> impl Iterator<Item = &'static str> {
+    comparisons.among_unanswered(entrant, load).map(|of| comparisons.label(of))
 }
 
 /// Points of the curve, eight a decade of what lies beyond, as long as ten samples do.

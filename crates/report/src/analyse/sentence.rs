@@ -70,7 +70,7 @@ fn compared(race: &RaceRecord, comparisons: &Comparisons, candidates: &[Candidat
     let mut parts = Vec::new();
     if let Some(first) = ahead.first() {
         let verb = if ahead.len() == 1 { "beats" } else { "beat" };
-        let detail = detail(comparisons, first, load, of);
+        let detail = detail(comparisons, first, load, of, reference);
         parts.push(format!(
             "{} {verb} {reference}, {} by {detail}",
             names(&ahead),
@@ -93,7 +93,8 @@ fn compared(race: &RaceRecord, comparisons: &Comparisons, candidates: &[Candidat
         [] => (None, None),
     };
     let phrase = |contender: &Ranked, what: &str| {
-        format!("{} {what}, {}", name(race, contender.entrant), detail(comparisons, contender, load, of))
+        let detail = detail(comparisons, contender, load, of, reference);
+        format!("{} {what}, {detail}", name(race, contender.entrant))
     };
     parts.extend(nearest.map(|contender| phrase(contender, &format!("is nearest to {reference}"))));
     parts.extend(farthest.map(|contender| phrase(contender, "costs most")));
@@ -115,13 +116,23 @@ fn resolution(comparisons: &Comparisons, contender: &Ranked, load: usize, of: St
 }
 
 /// "p50 +3 % (+1 … +5), p99 +9 % (+4 … +14)"; what contradicts the verdict stands behind what decided it: "p99 ×135
-/// (×28 … ×649), but p50 −61 % (−67 … −55)".
-fn detail(comparisons: &Comparisons, contender: &Ranked, load: usize, of: Statistic) -> String {
+/// (×28 … ×649), but p50 −61 % (−67 … −55)". What decides by requests without an answer says so: "requests without an answer
+/// 2 % (host 0 %), but p50 −5 % (−7 … −3)".
+fn detail(
+    comparisons: &Comparisons,
+    contender: &Ranked,
+    load: usize,
+    of: Statistic,
+    reference: &str,
+) -> String {
     let shown =
         |of: Statistic, ratio| format!("{} {}", comparisons.label(of), figures::change_within(&ratio));
     let headline = shown(of, contender.ratio.into());
-    let Some((tail, ratio)) = contender.tail else { return headline };
-    let tail = shown(tail, ratio.into());
+    let tail = match (contender.unanswered, contender.tail) {
+        (Some([own, others]), _) => figures::unanswered(own, others, reference),
+        (None, Some((tail, ratio))) => shown(tail, ratio.into()),
+        (None, None) => return headline,
+    };
     match comparisons.judged(contender.entrant, load).by(of) {
         Some(verdict) if verdict == contender.verdict => format!("{headline}, {tail}"),
         Some(Verdict::Indistinguishable) | None => format!("{tail}, {headline}"),

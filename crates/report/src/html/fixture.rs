@@ -468,6 +468,7 @@ fn empty(requested_rps: Option<f64>, of_capacity: Option<f64>) -> RateSummary {
         missing_slices: 0,
         void_reasons: Vec::new(),
         missed: 0,
+        among_unanswered: vec![],
         connection_errors: 0,
         unexpected: 0,
         counters: Counters::default(),

@@ -138,6 +138,7 @@ fn ratio(map: &PairsMap, pair: &PairFigure) -> String {
     match (&pair.over_others, &pair.unmet) {
         (Some(of), _) => format!("{}{mark}", text::ratio(of)),
         (None, Some(_)) => "did not race".to_owned(),
+        (None, None) if pair.is_by_unanswered(map.statistic) => format!("requests unanswered{mark}"),
         (None, None) => "not known".to_owned(),
     }
 }
@@ -193,7 +194,8 @@ fn method(m: &mut Markup, map: &PairsMap) {
              others. A node is compared, as client and as server, by the median over its partners with the pairs in which it \
              takes no part; of two in the middle the better one counts, so that one bad partner is not enough. A difference \
              must exceed what the control is off by, and its interval, at 5 % ÷ {} tests, must not hold 1: of 20 maps of a \
-             cluster without a difference at most one names something. The intervals of the map are those at 95 %, each for \
+             cluster without a difference at most one names something. Where a percentile lies among requests without an answer \
+             it has no ratio, and the shares of requests that have one are compared. The intervals of the map are those at 95 %, each for \
              itself, so that one in 20 misses its truth.",
             map.tests
         );

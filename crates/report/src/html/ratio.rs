@@ -287,6 +287,7 @@ impl<'a> Plot<'a> {
                 {
                     "reference past its capacity"
                 }
+                _ if rate.among_unanswered.contains(&statistic.name) => "among unanswered requests",
                 _ => "too few samples",
             };
             // On the side of the line that has more room.

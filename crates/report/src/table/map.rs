@@ -9,6 +9,7 @@ use super::{Style, finished, list, sentence};
 use crate::analyse::named;
 use crate::figures;
 use crate::pairs::{PairFigure, PairsMap, PathMap};
+use crate::quantities::Ratio;
 use crate::terminal;
 
 /// A map as text for a terminal. Text from the records is escaped, whatever characters it has.
@@ -51,7 +52,8 @@ fn head(map: &PairsMap) -> String {
 fn matrix(map: &PairsMap, path: &PathMap, style: Style) -> String {
     let median = path.median.map(|median| format!(", median of all pairs {}", figure(map, median)));
     let title = format!("{}{}", path.name, median.unwrap_or_default());
-    let wide = rows(map, path, long);
+    let wide = rows(map, path, figures::ratio);
+    let short = |of: &Ratio| figures::change(of.value);
     let rows = if fits(&wide, style) { wide } else { rows(map, path, short) };
     let columns = map.nodes.len() + 1;
     let mut text = format!("{}\n", grid::ink(&terminal::line(&title), Ink::Bold, style.colour));
@@ -59,14 +61,17 @@ fn matrix(map: &PairsMap, path: &PathMap, style: Style) -> String {
     text
 }
 
-fn rows(map: &PairsMap, path: &PathMap, cell: fn(&PairFigure) -> String) -> Vec<Row> {
+fn rows(map: &PairsMap, path: &PathMap, ratio: fn(&Ratio) -> String) -> Vec<Row> {
     let names = map.nodes.iter().map(|node| node.node.clone());
     let header = Row { cells: std::iter::once(String::new()).chain(names).collect(), ink: Ink::Bold };
     let row = |server: &NodeInZone| {
         let of = |client: &NodeInZone| found(path, client, server);
         let cells = map.nodes.iter().map(|client| match of(client) {
             _ if client == server => "·".to_owned(),
-            Some(figure) => format!("{}{}", cell(figure), figure.mark(map.statistic)),
+            Some(figure) => {
+                let ratio = figure.over_others.as_ref().map_or_else(|| without(map, figure), ratio);
+                format!("{ratio}{}", figure.mark(map.statistic))
+            }
             None => "–".to_owned(),
         });
         Row { cells: std::iter::once(named(server)).chain(cells).collect(), ink: Ink::Plain }
@@ -79,17 +84,14 @@ fn found<'a>(path: &'a PathMap, client: &NodeInZone, server: &NodeInZone) -> Opt
     path.pairs.iter().find(|pair| pair.client == client.node && pair.server == server.node)
 }
 
-fn long(figure: &PairFigure) -> String {
-    figure.over_others.as_ref().map_or_else(|| without(figure), figures::ratio)
-}
-
-fn short(figure: &PairFigure) -> String {
-    figure.over_others.as_ref().map_or_else(|| without(figure), |of| figures::change(of.value))
-}
-
 /// What stands for a ratio that is not known.
-fn without(figure: &PairFigure) -> String {
-    if figure.unmet.is_some() { "none".to_owned() } else { "?".to_owned() }
+fn without(map: &PairsMap, figure: &PairFigure) -> String {
+    let why = match figure.unmet {
+        Some(_) => "none",
+        None if figure.is_by_unanswered(map.statistic) => "unanswered",
+        None => "?",
+    };
+    why.to_owned()
 }
 
 fn fits(rows: &[Row], style: Style) -> bool {

@@ -238,9 +238,13 @@ fn remarks(racing: &[(&Candidate, &RateSummary)]) -> String {
         if rate.missed > 0 && rate.requested_rps.is_some() {
             let unanswered = counted(rate.missed, "request");
             let beside = if rate.stalls.is_some() { ", except beside stalls" } else { "" };
+            let among = match rate.among_unanswered.as_slice() {
+                [] => String::new(),
+                those => format!(", and of {} there is no ratio", those.join(", ")),
+            };
             let _infallible = writeln!(
                 text,
-                "  {name}: {unanswered} without an answer; they count as slower than all others{beside}"
+                "  {name}: {unanswered} without an answer; they count as slower than all others{beside}{among}"
             );
         }
         if rate.connection_errors + rate.unexpected > 0 {

@@ -32,6 +32,8 @@ mod tail;
 #[cfg(test)]
 mod timeline;
 #[cfg(test)]
+mod unanswered;
+#[cfg(test)]
 mod until;
 #[cfg(test)]
 mod verdicts;

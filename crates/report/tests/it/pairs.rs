@@ -212,6 +212,16 @@ fn a_node_with_a_strange_name_is_only_a_name() {
     assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text:?}");
 }
 
+/// What the JSON of a map must be.
+pub(crate) fn map_schema(whole: serde_json::Value) -> jsonschema::Validator {
+    let mut of_map = whole;
+    of_map["$ref"] = "#/$defs/map".into();
+    for key in ["properties", "required", "additionalProperties", "type"] {
+        of_map.as_object_mut().unwrap().remove(key);
+    }
+    jsonschema::validator_for(&of_map).unwrap()
+}
+
 #[test]
 fn records_of_a_map_are_read_back_and_its_json_is_what_the_schema_says() {
     let races = races(5, &names(&["a", "b"]), |_, _, _| 1.0);
@@ -225,12 +235,7 @@ fn records_of_a_map_are_read_back_and_its_json_is_what_the_schema_says() {
         serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
     let whole = jsonschema::validator_for(&schema).unwrap();
     assert!(all["races"].as_array().unwrap().iter().all(|race| whole.is_valid(race)));
-    let mut of_map = schema.clone();
-    of_map["$ref"] = "#/$defs/map".into();
-    for key in ["properties", "required", "additionalProperties", "type"] {
-        of_map.as_object_mut().unwrap().remove(key);
-    }
-    let of_map = jsonschema::validator_for(&of_map).unwrap();
+    let of_map = map_schema(schema);
     let errors: Vec<String> = of_map.iter_errors(&all["map"]).map(|error| error.to_string()).collect();
     assert_eq!(errors, Vec::<String>::new());
     let mut strange = all["map"].clone();
