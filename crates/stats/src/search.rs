@@ -293,7 +293,7 @@ fn find<T: Trials>(
         Ablated::Whole => {
             SearchConclusion::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true }
         }
-        Ablated::Again(effect) => {
+        Ablated::Again { effect, harms } => {
             SearchConclusion::Better { arm: winner, effect, harms, dropped: Vec::new(), ablated: true }
         }
         Ablated::Lost(nothing) => SearchConclusion::Nothing(nothing),

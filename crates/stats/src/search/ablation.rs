@@ -1,7 +1,7 @@
 //! Finds the winner's options that have an effect: each is taken away, and the remaining set is compared with the
 //! winner.
 
-use super::confirmation::{CONTROL, Confirmed, against_both, judge};
+use super::confirmation::{CONTROL, Confirmed, against_both, harms, judge};
 use super::tally::Tally;
 use super::{Arm, Effect, Nothing, Rules, StageName, Trials};
 
@@ -11,8 +11,8 @@ pub(super) enum Ablated {
     NoTime,
     /// All of them, as far as the visits resolve.
     Whole,
-    /// All of them, and fresh blocks gave its gain again.
-    Again(Effect),
+    /// All of them, and fresh blocks proved its gain again.
+    Again { effect: Effect, harms: Vec<Option<Effect>> },
     /// On fresh blocks the winner had no gain, did harm, or did not work.
     Lost(Nothing),
     /// A smaller set keeps the gain.
@@ -120,11 +120,17 @@ fn recheck<T: Trials>(
 }
 
 /// The recheck's result for the winner, where no smaller set keeps its gain. The winner was confirmed before, with
-/// more blocks. So a gain that is only unproven here is no reason to drop it, but a gain that vanished is.
+/// more blocks. So a gain that is only unproven here is no reason to drop it, but a gain that vanished is, and so is a guarded
+/// figure that is proven to be worse. The gain that is then given is the one that was proven.
 fn once_more(tally: &Tally, rules: &Rules) -> Ablated {
     match judge(tally, WINNER, rules) {
-        Confirmed::Yes { effect, .. } => Ablated::Again(effect),
-        Confirmed::No(Nothing::NotConfirmed { effect, .. }) if effect.ln > 0.0 => Ablated::Again(effect),
+        Confirmed::Yes { effect, harms } => Ablated::Again { effect, harms },
+        Confirmed::No(Nothing::NotConfirmed { arm, effect }) if effect.ln > 0.0 => {
+            match harms(tally, WINNER, rules) {
+                Ok(_) => Ablated::Whole,
+                Err((guard, harm)) => Ablated::Lost(Nothing::Harms { arm, effect, guard, harm }),
+            }
+        }
         Confirmed::No(Nothing::TooFewBlocks { .. }) => Ablated::Whole,
         Confirmed::No(nothing) => Ablated::Lost(nothing),
     }

@@ -59,6 +59,18 @@ pub(super) fn judge(tally: &Tally, at: usize, rules: &Rules) -> Confirmed {
     if !found.is_proven() || found.ln <= floor {
         return Confirmed::No(Nothing::NotConfirmed { arm, effect: found });
     }
+    match harms(tally, at, rules) {
+        Ok(harms) => Confirmed::Yes { effect: found, harms },
+        Err((guard, harm)) => Confirmed::No(Nothing::Harms { arm, effect: found, guard, harm }),
+    }
+}
+
+/// What each guarded figure got worse by; the first that is proven to be worse by more than it may.
+pub(super) fn harms(
+    tally: &Tally,
+    at: usize,
+    rules: &Rules,
+) -> Result<Vec<Option<Effect>>, (usize, Effect)> {
     // Of all guards together one in twenty may be wrong (Bonferroni).
     let alpha = 0.05 / rules.guards.len().max(1) as f64;
     let mut harms = Vec::with_capacity(rules.guards.len());
@@ -66,11 +78,11 @@ pub(super) fn judge(tally: &Tally, at: usize, rules: &Rules) -> Confirmed {
         let harm = Effect::of(&tally.harms(&against_both(at), guard));
         let worse = |harm: &Effect| harm.at_least(alpha) > 0.0 && harm.ln > *most;
         if let Some(harm) = harm.filter(worse) {
-            return Confirmed::No(Nothing::Harms { arm, effect: found, guard, harm });
+            return Err((guard, harm));
         }
         harms.push(harm);
     }
-    Confirmed::Yes { effect: found, harms }
+    Ok(harms)
 }
 
 /// The gain over the mean of both incumbents; of the control over the first.

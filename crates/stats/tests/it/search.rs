@@ -245,6 +245,32 @@ fn the_reported_gain_is_the_true_one() {
     assert!(f64::from(held) / count > 0.91, "{held} of {count} intervals contain the truth");
 }
 
+/// A gain whose interval holds 0 is none that the confirmation would adopt.
+#[test]
+fn the_reported_gain_is_a_proven_one() {
+    let world = World::of(&USUAL, 400.0);
+    for seed in 0..250 {
+        let SearchConclusion::Better { effect, .. } = world.search(seed).0 else { continue };
+        assert!(effect.ratio().low > 1.0, "{effect:?} of search {seed}");
+    }
+}
+
+/// From its recheck on the winner gains little, which is unproven, and a guarded figure is worse.
+#[test]
+fn harm_that_shows_in_the_recheck_is_refused() {
+    let response = Response::Measured { gain: 0.005, harms: vec![Some(0.15)] };
+    let world = World { broken: vec![0], below: (0.2, response), ..World::of(&[0.1, 0.02], 600.0) };
+    let mut harmed = 0;
+    for seed in 0..100 {
+        let (answer, machine) = world.search(seed);
+        if machine.stages.iter().any(|stage| stage.name == StageName::Recheck) {
+            assert_eq!(adopted(&answer), None, "{answer:?}");
+            harmed += i32::from(matches!(answer, SearchConclusion::Nothing(Nothing::Harms { .. })));
+        }
+    }
+    assert!(harmed > 10, "{harmed}");
+}
+
 /// Where no option helps, the race still has a winner with a flattering score. The hold-out does not use that
 /// score.
 #[test]
