@@ -141,12 +141,27 @@ pub(crate) fn trimmed(value: f64, decimals: usize) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
+/// A percentage below 100 with so many decimals, and as many more as it takes not to be 100, which is certainty.
+fn below_hundred(percent: f64, decimals: usize) -> String {
+    let is_below = |decimals: &usize| trimmed(percent, *decimals) != "100";
+    trimmed(percent, (decimals..PERCENT_DECIMALS_MAX).find(is_below).unwrap_or(PERCENT_DECIMALS_MAX))
+}
+
+/// More are not told apart from rounding errors.
+const PERCENT_DECIMALS_MAX: usize = 9;
+
+/// The level of an interval: "98.8 %", "99.998 %".
+pub(crate) fn level(level: f64, decimals: usize) -> String {
+    format!("{} %", below_hundred(100.0 * level, decimals))
+}
+
 /// The least and the greatest of several levels of intervals: "99.3 %", or "98 to 99.3 %". `None` if there is none.
 pub(crate) fn level_range(levels: impl Iterator<Item = f64>) -> Option<String> {
     let levels: Vec<f64> = levels.collect();
     let ends = [levels.iter().copied().reduce(f64::min)?, levels.iter().copied().reduce(f64::max)?];
-    let [least, most] = ends.map(|end| trimmed(100.0 * end, 2));
-    Some(if least == most { format!("{least} %") } else { format!("{least} to {most} %") })
+    let [least, most] = ends.map(|end| level(end, 2));
+    let range = || format!("{} to {most}", least.trim_end_matches(" %"));
+    Some(if least == most { most.clone() } else { range() })
 }
 
 /// 1.24, 12.4 or 124.
@@ -204,6 +219,20 @@ mod tests {
         check(&of(1.0012, 0.9991, 1.0033), "1.001 ±0.002");
         check(&of(12.0, 5.0, 29.0), "12.0 −7.0 +17.0");
         check(&of(1.0, 0.0001, 10_908.0), "unresolved");
+    }
+
+    #[test]
+    fn no_level_is_certainty() {
+        check(&level(0.9881, 1), "98.8 %");
+        check(&level(0.9998, 1), "99.98 %");
+        for look in 1..=15 {
+            let tested = 1.0 - 0.05 * stats::Level::Early { look }.share() / 7.0;
+            for text in [level(tested, 1), level(tested, 2), level_range([0.95, tested].into_iter()).unwrap()]
+            {
+                assert!(!text.contains("100"), "look {look}: {text}");
+            }
+        }
+        check(&level_range([0.98, 0.99995].into_iter()).unwrap(), "98 to 99.995 %");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use record::{Leaving, Measure, Statistic};
 use stats::Percentile;
 
-use crate::figures::{self, counted, percent, span_s, trimmed};
+use crate::figures::{self, counted, percent, span_s};
 use crate::summary::{Candidate, RateSummary, Role, Summary};
 use crate::until::{ComparisonExit, LookTaken, Pursued, StopReason};
 
@@ -68,12 +68,11 @@ fn end(of: &Pursued, open: usize) -> String {
 fn levels(of: &Pursued) -> Option<String> {
     let builds: Vec<String> = of.looks.iter().map(|look| look.builds.to_string()).collect();
     let (first, last) = (of.looks.first()?, of.looks.last()?);
-    let level = |look: &LookTaken| format!("{} %", trimmed(look.level * 100.0, 2));
+    let level = |look: &LookTaken| figures::level(look.level, 2);
     let early =
         if of.looks.len() == 1 { level(first) } else { format!("{} to {}", level(first), level(last)) };
     let end = of.comparisons.iter().find(|one| one.why != Leaving::Different);
-    let end =
-        end.map(|one| format!(", {} % for all others", trimmed(one.level * 100.0, 1))).unwrap_or_default();
+    let end = end.map(|one| format!(", {} for all others", figures::level(one.level, 1))).unwrap_or_default();
     Some(format!(
         "looked at after {} builds; intervals allow for that and hold the truth in 95 % of races: {early} for a \
          difference found at a look{end}",

@@ -34,13 +34,13 @@ fn test_text(test: &Test, measure: Measure, reference: &str) -> String {
 
 /// "p99 × 1.23 (1.10 to 1.37 at 98.8 %)".
 fn interval_text(test: &Test, measure: Measure) -> String {
-    let level = figures::trimmed(100.0 * (1.0 - test.alpha), 1);
+    let level = figures::level(1.0 - test.alpha, 1);
     let label = match test.compared {
         Compared::Figures => test.of.label(measure),
         Compared::Answered { .. } => "answered",
     };
     let of = test.interval;
-    format!("{label} × {:.3} ({:.3} to {:.3} at {level} %)", of.value, of.low, of.high)
+    format!("{label} × {:.3} ({:.3} to {:.3} at {level})", of.value, of.low, of.high)
 }
 
 fn decided(decisive: &Test, tests: &[Test], measure: Measure, reference: &str) -> String {

@@ -66,11 +66,7 @@ pub(super) fn judge(tally: &Tally, at: usize, rules: &Rules) -> Confirmed {
 }
 
 /// What each guarded figure got worse by; the first that is proven to be worse by more than it may.
-pub(super) fn harms(
-    tally: &Tally,
-    at: usize,
-    rules: &Rules,
-) -> Result<Vec<Option<Effect>>, (usize, Effect)> {
+pub(super) fn harms(tally: &Tally, at: usize, rules: &Rules) -> Result<Vec<Option<Effect>>, (usize, Effect)> {
     // Of all guards together one in twenty may be wrong (Bonferroni).
     let alpha = 0.05 / rules.guards.len().max(1) as f64;
     let mut harms = Vec::with_capacity(rules.guards.len());
