@@ -99,6 +99,19 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
+/// The noise, as the share that a ratio must lie above 1 by. A ratio below 1 must be so many times as small, which is more per
+/// cent off than it looks: "±3.2 %", but "×1.38 either way", since ×0.70 is noise then.
+pub(crate) fn noise(floor: f64) -> String {
+    if floor < EITHER_WAY_MIN {
+        format!("±{}", percent(floor))
+    } else {
+        format!("{} either way", times(1.0 + floor))
+    }
+}
+
+/// From here on per cent up and down are not the same.
+pub(crate) const EITHER_WAY_MIN: f64 = 0.1;
+
 /// Who loses requests, where that decides: "requests without an answer 2 % (host 0 %)".
 pub(crate) fn unanswered(own: f64, others: f64, reference: &str) -> String {
     format!("requests without an answer {} ({reference} {})", percent(own), percent(others))
@@ -219,6 +232,12 @@ mod tests {
         check(&of(1.0012, 0.9991, 1.0033), "1.001 ±0.002");
         check(&of(12.0, 5.0, 29.0), "12.0 −7.0 +17.0");
         check(&of(1.0, 0.0001, 10_908.0), "unresolved");
+    }
+
+    #[test]
+    fn noise_is_the_same_factor_on_both_sides() {
+        check(&noise(0.032), "±3.2 %");
+        check(&noise(0.38), "×1.38 either way");
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn decided(decisive: &Test, tests: &[Test], measure: Measure, reference: &str) -
     let label = decisive.of.label(measure);
     let mut reason = format!("{label} decides: {}", test_text(decisive, measure, reference));
     if decisive.floor > 0.0 {
-        reason.push_str(&format!(", beyond the noise of ±{}", figures::percent(decisive.floor.exp_m1())));
+        reason.push_str(&format!(", beyond the noise of {}", figures::noise(decisive.floor.exp_m1())));
     }
     for other in tests.iter().filter(|other| other.of != decisive.of) {
         let label = other.of.label(measure);
@@ -70,8 +70,8 @@ fn undecided(tests: &[Test], measure: Measure, reference: &str) -> String {
             (Verdict::Better, _) => format!("{text} would be better"),
             (Verdict::Worse, _) => format!("{text} would be worse"),
             (Verdict::Indistinguishable | Verdict::Reference, _) if test.excludes_one() => {
-                let noise = figures::percent(test.floor.exp_m1());
-                format!("{text} differs by less than the noise of ±{noise}")
+                let noise = figures::noise(test.floor.exp_m1());
+                format!("{text} differs by less than the noise of {noise}")
             }
             (Verdict::Indistinguishable | Verdict::Reference, _) => format!("{text} may be 1"),
         }

@@ -118,18 +118,18 @@ fn typical(summary: &Summary) -> String {
     }
 }
 
-/// The noise floors over all loads: `±1.2–2.1 %`.
+/// The noise floors over all loads: `±1.2–2.1 %`, `±2.1 % to ×1.38`.
 fn floors(summary: &Summary, floor: impl Fn(&Noise) -> Option<f64>) -> String {
     let floors = || summary.noise.iter().filter_map(&floor).filter(|floor| floor.is_finite());
     if floors().next().is_none() {
         return "not known".to_owned();
     }
-    let least = text::percent(floors().fold(f64::INFINITY, f64::min));
-    let most = text::percent(floors().fold(0.0, f64::max));
-    if least == most {
-        format!("±{most}")
-    } else {
-        format!("±{}–{most}", least.trim_end_matches(['%', '\u{202f}']))
+    let least = text::noise(floors().fold(f64::INFINITY, f64::min));
+    let most = text::noise(floors().fold(0.0, f64::max));
+    match (least.strip_suffix("\u{202f}%"), most.strip_prefix('±')) {
+        _ if least == most => most,
+        (Some(least), Some(most)) => format!("{least}–{most}"),
+        _ => format!("{least} to {most}"),
     }
 }
 

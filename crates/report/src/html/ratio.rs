@@ -256,10 +256,10 @@ impl<'a> Plot<'a> {
     fn panel_title(&self, statistic: Statistic, panel: Panel, floor: Option<f64>) -> String {
         let most = ((panel.right - panel.left) / 7.2) as usize;
         let ratio = format!("{} ÷ {}", statistic.name, marks::reference(self.summary));
-        let Some(floor) = floor.map(text::percent) else { return marks::fitting(&ratio, most) };
-        let long = format!("{ratio}, noise ±{floor}");
+        let Some(floor) = floor.map(text::noise) else { return marks::fitting(&ratio, most) };
+        let long = format!("{ratio}, noise {floor}");
         let fits = long.chars().count() <= most;
-        if fits { long } else { marks::fitting(&format!("{ratio}, ±{floor}"), most) }
+        if fits { long } else { marks::fitting(&format!("{ratio}, {floor}"), most) }
     }
 
     fn draw_row(&self, svg: &mut Svg, statistic: Statistic, panel: Panel, scale: &LogScale, row: usize) {

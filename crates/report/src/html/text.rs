@@ -2,7 +2,7 @@
 
 use record::Placement;
 
-use crate::figures::unpaced;
+use crate::figures::{EITHER_WAY_MIN, unpaced};
 use crate::{Load, Quantiles, Ratio};
 
 /// Between groups of three digits: U+202F, narrow and never broken.
@@ -83,6 +83,15 @@ pub(super) fn percent(share: f64) -> String {
         return NONE.to_owned();
     }
     if value.abs() < 9.95 { format!("{value:.1}{GROUP}%") } else { format!("{value:.0}{GROUP}%") }
+}
+
+/// The noise as a share, or as a factor where a share up and down is not the same: `±2.1 %`, `×1.38`.
+pub(super) fn noise(floor: f64) -> String {
+    if floor < EITHER_WAY_MIN {
+        format!("±{}", percent(floor))
+    } else {
+        format!("×{}", significant(1.0 + floor))
+    }
 }
 
 /// Time in words: `45 s`, `2 min 5 s`, `3 h 20 min`.
@@ -257,6 +266,8 @@ mod tests {
         check(&memory(8 << 30), "8.00_GiB");
         check(&percent(0.021), "2.1_%");
         check(&percent(0.3612), "36_%");
+        check(&noise(0.021), "±2.1_%");
+        check(&noise(0.38), "×1.38");
         check(&percentile(0.5), "p50");
         check(&percentile(0.99999), "p99.999");
         check(&percentile(0.0), "p0");

@@ -143,7 +143,8 @@ fn block(summary: &Summary, index: usize, load: &Load, style: Style) -> String {
     let mut text = format!("{}\n", grid::ink(&figures::load(load), Ink::Bold, style.colour));
     text.push_str(&grid::draw(&rows, &dispensable, style));
     if let Some(noise) = summary.noise.get(index) {
-        text.push_str(&noise_line(noise, measure, &levels(summary, index, &racing)));
+        let over = if summary.until.is_some() { " over all builds" } else { "" };
+        text.push_str(&noise_line(noise, measure, over, &levels(summary, index, &racing)));
     }
     text.push_str(&stalls(&racing));
     text.push_str(&remarks(&racing));
@@ -161,9 +162,10 @@ fn ink(candidate: &Candidate, rate: &RateSummary) -> Ink {
     }
 }
 
-/// What a difference must be more than, and the level of the intervals that verdicts rest on, which are wider than those of
+/// What a difference must be more than (of a candidate that left a race before its end the noise is that of its own builds,
+/// which the reason of its verdict has), and the level of the intervals that verdicts rest on, which are wider than those of
 /// the table.
-fn noise_line(noise: &Noise, measure: Measure, levels: &str) -> String {
+fn noise_line(noise: &Noise, measure: Measure, over: &str, levels: &str) -> String {
     let floors = match (measure, noise.requested_rps) {
         (Measure::Latency, Some(_)) => {
             vec![("p50", noise.p50_floor), ("typical p99", noise.typical_p99_floor), ("p99", noise.p99_floor)]
@@ -176,13 +178,13 @@ fn noise_line(noise: &Noise, measure: Measure, levels: &str) -> String {
     let known: Vec<String> = named
         .into_iter()
         .chain(floors)
-        .filter_map(|(label, floor)| Some(format!("{label} ±{}", figures::percent(floor?))))
+        .filter_map(|(label, floor)| Some(format!("{label} {}", figures::noise(floor?))))
         .collect();
     if known.is_empty() {
         return String::new();
     }
     format!(
-        "  Noise, the host against itself: {}. Less than that is indistinguishable{levels}.\n",
+        "  Noise, the host against itself{over}: {}. Less than that is indistinguishable{levels}.\n",
         known.join(", ")
     )
 }

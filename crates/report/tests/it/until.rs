@@ -178,7 +178,10 @@ fn without_contenders_it_is_the_control_that_is_to_be_known() {
 fn a_single_test_has_the_interval_of_the_table() {
     let plan = Plan { loads: vec![None], ..plan(8, vec![Truth::of("same", 1.0)]) };
     let text = table(&analyse(&played(&plan, "5%")), Style { colour: false, width: 120 });
-    assert!(text.contains("the host against itself: req/s ±") && !text.contains("leaves open"), "{text}");
+    assert!(
+        text.contains("the host against itself over all builds: req/s ±") && !text.contains("leaves open"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -353,7 +353,7 @@ fn ratios_and_noise(beside: &PublishedFigure, ours: &Ratio, floor: f64) -> Strin
         }
     };
     text.push_str(&format!(", ours × {:.2} ({:.2} to {:.2})", ours.value, ours.low, ours.high));
-    text.push_str(&format!(", noise ±{}", figures::percent(floor.exp_m1())));
+    text.push_str(&format!(", noise {}", figures::noise(floor.exp_m1())));
     text
 }
 
