@@ -89,12 +89,13 @@ fn times(ratio: f64) -> String {
     format!("×{}", three_digits(ratio))
 }
 
-/// A share: "12 %", "3.2 %", "0.14 %".
+/// A share: "12 %", "3.2 %", "0.14 %"; "99.6 %", since only all is 100 %.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {
         p if p < 1.0 => format!("{} %", trimmed(p, 2)),
         p if p < 10.0 => format!("{} %", trimmed(p, 1)),
+        p if (99.0..100.0).contains(&p) => format!("{} %", below_hundred(p, 1)),
         p => format!("{p:.0} %"),
     }
 }
@@ -264,5 +265,9 @@ mod tests {
         check(&change_within(&Ratio { value: 7.0, low: 4.0, high: 12.0 }), "×7.00 (×4.00 … ×12.0)");
         check(&percent(0.0014), "0.14 %");
         check(&percent(0.3), "30 %");
+        check(&percent(0.9958), "99.6 %");
+        check(&percent(0.99999), "99.999 %");
+        check(&percent(0.99), "99 %");
+        check(&percent(1.0), "100 %");
     }
 }

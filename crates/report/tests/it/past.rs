@@ -151,6 +151,15 @@ fn many_lost_requests_are_no_queue() {
     assert!(text.contains("docker: 85 % of the rate was answered in time\n"), "{text}");
 }
 
+/// One slice of thirty lacked a tenth.
+#[test]
+fn less_than_all_is_not_all() {
+    let mut race = race(LOADS.to_vec(), &[]);
+    queue(of_docker(&mut race).nth(7).expect("one a round"), 0.9);
+    let text = shown(&race);
+    assert!(text.contains("docker: 99.7 % of the rate was answered in time; in 1 of 30 slices"), "{text}");
+}
+
 /// A rate of which no trial counts, or one above that which was too much, is none that all carry.
 #[test]
 fn only_a_lower_rate_with_trials_is_compared_at() {
