@@ -1,9 +1,10 @@
 //! The end of a race with `--until` in words, for table and page.
 
 use record::{Leaving, Measure, Statistic};
-use stats::Percentile;
+use stats::{Level, Percentile};
 
 use crate::figures::{self, counted, percent, span_s};
+use crate::quantities::Ratios;
 use crate::summary::{Candidate, RateSummary, Role, Summary};
 use crate::until::{ComparisonExit, LookTaken, Pursued, StopReason};
 
@@ -80,12 +81,20 @@ fn levels(of: &Pursued) -> Option<String> {
     ))
 }
 
-/// The levels of the intervals of ratios that are shown, of one load or of all: "95 %", and more where the race was looked at
+/// The levels of the intervals of ratios that are shown, those of the control too, of one load or of all: "95 %", and more where the race was looked at
 /// while it ran.
 pub(crate) fn interval_levels(summary: &Summary, load: Option<usize>) -> String {
+    let is_asked = |of: usize| load.is_none_or(|load| load == of);
     let all = summary.until.iter().flat_map(|of| &of.comparisons);
-    let of_load = all.filter(|one| load.is_none_or(|load| one.load == load));
-    figures::level_range(of_load.map(|one| one.level)).unwrap_or_else(|| "95 %".to_owned())
+    let of_load = all.filter(|one| is_asked(one.load)).map(|one| one.level);
+    // The control leaves no race, and has the same level wherever it has an interval.
+    let controls =
+        summary.candidates.iter().filter(|one| one.role == Role::Control && summary.until.is_some());
+    let of_control = controls
+        .flat_map(|one| one.rates.iter().enumerate())
+        .filter(|(of, rate)| is_asked(*of) && (rate.ratio != Ratios::default() || rate.rps_ratio.is_some()))
+        .map(|_| 1.0 - 0.05 * Level::Last.share());
+    figures::level_range(of_load.chain(of_control)).unwrap_or_else(|| "95 %".to_owned())
 }
 
 /// The comparisons that ended in one way.

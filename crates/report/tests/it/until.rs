@@ -157,12 +157,22 @@ fn the_floor_of_the_statistic_that_was_asked_is_shown() {
     let named = summary.noise[1].named_floor.expect("p99.9 has a floor");
     assert!(named.statistic == "p99.9" && named.floor > 0.0 && summary.noise[0].named_floor.is_none());
     let text = table(&summary, Style { colour: false, width: 140 });
-    assert!(text.contains("the host against itself: p99.9 ±"), "{text}");
+    assert!(text.contains("the host against itself over all builds: p99.9 "), "{text}");
     assert!(
         summary.candidates[2].rates[1].verdict_reason.contains("p99.9"),
         "{:?}",
         summary.candidates[2].rates[1]
     );
+}
+
+/// The contender left at the first look, and the control stands in the table with an interval at another level.
+#[test]
+fn the_level_of_the_control_is_said_too() {
+    let plan = Plan { loads: vec![None], ..plan(8, vec![Truth::of("slow", 2.0)]) };
+    let summary = analyse(&played(&plan, "5%"));
+    assert_eq!(comparison(&summary, "slow", 0).why, Leaving::Different);
+    let page = html::page(&summary);
+    assert!(page.contains("÷ host (96.67 to 99.58 %)"), "{page}");
 }
 
 #[test]
