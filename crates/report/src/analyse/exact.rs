@@ -83,12 +83,17 @@ pub(super) fn sentence(exact: &[Exact], measure: Measure) -> String {
     };
     let mut contenders: Vec<&Instructions> = counts.candidates.iter().skip(2).collect();
     contenders.sort_by(|a, b| a.per_request.total_cmp(&b.per_request));
-    let phrase = |contender: &Instructions| match contender.over {
-        Some(over) => format!("{} {}", contender.name, figures::change(1.0 + over)),
-        None => contender.name.clone(),
+    let phrase = |contender: &Instructions| {
+        let within = if contender.verdict == Verdict::Indistinguishable { " (within the noise)" } else { "" };
+        match contender.over {
+            Some(over) => format!("{} {}{within}", contender.name, figures::change(1.0 + over)),
+            None => contender.name.clone(),
+        }
     };
+    // The others are in the table.
+    let load = if exact.len() > 1 { format!("{} B: ", counts.body_bytes) } else { String::new() };
     let figure = format!(
-        "{} takes {:.0} instructions a {}",
+        "{load}{} takes {:.0} instructions a {}",
         reference.name,
         reference.per_request,
         carried::subject(measure)

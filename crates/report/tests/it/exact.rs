@@ -83,6 +83,9 @@ fn what_takes_less_than_the_host_is_not_above_it() {
         analyse(&counted("6.1", &truths)).verdict
     };
     assert!(sentence(51_500).contains("; the least above it is spliced +3 %"), "{}", sentence(51_500));
+    // A thousandth is what the host's own repetitions differ by.
+    let within = "; the least above it is spliced +0.04 % (within the noise), the most docker +8";
+    assert!(sentence(50_020).contains(within), "{}", sentence(50_020));
     assert!(
         sentence(44_000).contains("; the least is spliced −12 %, the most docker +8"),
         "{}",
