@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use record::{TrialRecord, Void};
+use record::{RaceRecord, TrialRecord, Void};
+use verdict::{Cell, Cells};
 
-use crate::figures::duration_ns;
+use crate::figures::{counted, duration_ns};
 use crate::summary::VoidReason;
 use crate::void::VoidKind;
 
@@ -20,6 +21,31 @@ pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
         }
     }
     worst.into_values().map(|(trials, _, reason)| VoidReason { reason, trials }).collect()
+}
+
+/// Slices in which a candidate left most requests without an answer. That is not the machine's doing, as other void trials are:
+/// path, machine and generator were found in order before it was asked. They are repeated, so no percentile has them.
+pub(super) fn silent_slices(cell: &Cell<'_>) -> Option<String> {
+    let silent = cell.void.iter().filter(|trial| matches!(trial.void, Some(Void::Unanswered { .. }))).count();
+    let all = counted((cell.trials.len() + cell.void.len()) as u64, "slice");
+    (silent > 0).then(|| format!("left most requests without an answer in {silent} of {all}"))
+}
+
+/// What a reader must know of each candidate's silent slices, which its figures do not show.
+pub(super) fn silence(race: &RaceRecord, cells: &Cells<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (index, entrant) in race.header.entrants.iter().enumerate() {
+        for (load, of) in race.loads.iter().enumerate() {
+            notes.extend(silent_slices(cells.cell(index, load)).map(|silent| {
+                format!(
+                    "{} {silent} at {}; these were repeated and are in no figure, and the machine was not the reason",
+                    entrant.name,
+                    crate::figures::load(&super::load(race, of))
+                )
+            }));
+        }
+    }
+    notes
 }
 
 /// Its severity and the text for the worst case.

@@ -217,6 +217,7 @@ fn notes(race: &RaceRecord, cells: &Cells<'_>, units: &ResamplingUnits, noise: &
             noise.len()
         ));
     }
+    notes.extend(describe::silence(race, cells));
     notes.extend(stalls::notes(race, cells));
     notes
 }

@@ -4,6 +4,7 @@
 use record::{RaceRecord, Statistic};
 use verdict::{Cells, ComparedAt, Comparisons, Past, Ranked, Verdict, ranking};
 
+use super::describe;
 use crate::summary::Candidate;
 use crate::{figures, past};
 
@@ -36,7 +37,7 @@ pub(super) fn verdict(
         let names: Vec<&str> = uncounted.iter().map(|entrant| name(race, *entrant)).collect();
         why.push(format!("{}: no trial of {} counts, all are void", named(race, main), listed(&names)));
     }
-    let compared = |load: usize| compared(race, comparisons, candidates, load);
+    let compared = |load: usize| compared(race, cells, comparisons, candidates, load);
     let at = match load {
         Some(load) if why.is_empty() => return compared(load),
         None => "No rate of this race was carried by all, so nothing is compared".to_owned(),
@@ -55,7 +56,13 @@ fn named(race: &RaceRecord, load: usize) -> String {
 }
 
 /// How the contenders compare with the reference at a load.
-fn compared(race: &RaceRecord, comparisons: &Comparisons, candidates: &[Candidate], load: usize) -> String {
+fn compared(
+    race: &RaceRecord,
+    cells: &Cells<'_>,
+    comparisons: &Comparisons,
+    candidates: &[Candidate],
+    load: usize,
+) -> String {
     let reference = name(race, 0);
     let of = comparisons.headline(load);
     let field = ranking(comparisons, race.header.entrants.len(), load);
@@ -101,6 +108,10 @@ fn compared(race: &RaceRecord, comparisons: &Comparisons, candidates: &[Candidat
     if parts.is_empty() {
         return without_contender(candidates, load, reference);
     }
+    parts.extend(ahead.iter().chain(&level).filter_map(|contender| {
+        let silent = describe::silent_slices(cells.cell(contender.entrant, load))?;
+        Some(format!("{} {silent}, which are not in this", name(race, contender.entrant)))
+    }));
     parts.extend(uncompared(candidates, &field, load));
     format!("{}: {}", named(race, load), parts.join("; "))
 }

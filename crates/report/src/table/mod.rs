@@ -278,7 +278,8 @@ fn resumed(handshakes: Handshakes) -> String {
     format!("{} of {} resumed a session", figures::percent(share), counted(all, "TLS handshake"))
 }
 
-/// The candidates with void trials, and with slices of which no repeat counts either; the page has each reason.
+/// The candidates with void trials, and with slices of which no repeat counts either; the page has each reason, and the notes
+/// those that are not the machine's.
 fn void(racing: &[(&Candidate, &RateSummary)]) -> String {
     let counts = |of: fn(&RateSummary) -> u64, noun: &str| -> Vec<String> {
         let some = racing.iter().filter(|(_, rate)| of(rate) > 0);

@@ -1,6 +1,6 @@
 //! Paths that leave requests without an answer: what they answered may be faster for that, and says nothing for them.
 
-use record::{Histogram, Leaving, NodeInZone, NodePair, RaceRecord, Statistic, TrialRecord, Until};
+use record::{Histogram, Leaving, NodeInZone, NodePair, RaceRecord, Statistic, TrialRecord, Until, Void};
 use report::{Style, Verdict, analyse, html, json, map, map_table, table};
 use verdict::{Cells, Comparisons, ResamplingUnits};
 
@@ -108,6 +108,31 @@ fn where_all_lose_as_much_the_answers_are_compared() {
     assert!(y.verdict_reason.contains("; p99 is indistinguishable"), "{}", y.verdict_reason);
     let said = "p99 lies among the requests without an answer, 3 % here and 3 % of host: answered × 1.000";
     assert!(x.verdict_reason.starts_with(said), "{}", x.verdict_reason);
+}
+
+/// A path that is dark for seconds: a slice within has no answers, and its repeat begins when it is over.
+#[test]
+fn slices_without_answers_are_said_where_the_verdict_does_not_have_them() {
+    let mut race = race(1.0);
+    for round in race.rounds.iter_mut().step_by(8) {
+        let place = round.trials.iter().position(|trial| trial.entrant == 2).expect("it races");
+        let silent = Void::Unanswered {
+            intended: 2_000,
+            sent: 2_000,
+            unanswered: 1_900,
+            unexpected: 0,
+            connection_errors: 0,
+        };
+        let dark = TrialRecord { void: Some(silent), ..round.trials[place].clone() };
+        round.trials.insert(place, dark);
+    }
+    let summary = analyse(&race);
+    let said = "x left most requests without an answer in 4 of 34 slices";
+    assert!(summary.verdict.contains(&format!("; {said}, which are not in this")), "{}", summary.verdict);
+    assert!(summary.notes.iter().any(|note| note.starts_with(said)), "{:?}", summary.notes);
+    let text = table(&summary, WIDE);
+    assert!(text.contains("the machine was not the reason"), "{text}");
+    assert!(html::page(&summary).contains(said));
 }
 
 /// `hostgap cni install --from` takes the first that none behind it beats.
