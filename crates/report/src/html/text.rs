@@ -63,7 +63,7 @@ pub(super) fn per_second(value: f64) -> String {
 }
 
 /// A ratio with its interval: `1.03 (0.99–1.07)`. Digits follow the width of the interval, so that the interval of a
-/// long race is not rounded to a point.
+/// long race is not rounded to a point, nor an end of one that excludes 1 to 1.
 pub(super) fn ratio(ratio: &Ratio) -> String {
     let width = ratio.high - ratio.low;
     let decimals = match (ratio.value, width) {
@@ -73,8 +73,17 @@ pub(super) fn ratio(ratio: &Ratio) -> String {
         _ => 2,
     };
     let Ratio { value, low, high } = ratio;
+    let nearest = if *low > 1.0 { *low } else { *high };
+    let is_shown_as_one = |decimals: &usize| format!("{nearest:.decimals$}") == format!("{:.decimals$}", 1.0);
+    let decimals = match *low > 1.0 || *high < 1.0 {
+        true => (decimals..DECIMALS_MAX).find(|more| !is_shown_as_one(more)).unwrap_or(DECIMALS_MAX),
+        false => decimals,
+    };
     format!("{value:.decimals$} ({low:.decimals$}–{high:.decimals$})")
 }
+
+/// A verdict takes more than a thousandth.
+const DECIMALS_MAX: usize = 4;
 
 /// A share as a percentage with one digit after the point below 10 %: `2.1 %`, `36 %`.
 pub(super) fn percent(share: f64) -> String {
@@ -252,6 +261,8 @@ mod tests {
         check(&ratio(&Ratio { value: 1.0312, low: 0.9871, high: 1.0713 }), "1.03 (0.99–1.07)");
         check(&ratio(&Ratio { value: 1.0312, low: 1.0301, high: 1.0323 }), "1.031 (1.030–1.032)");
         check(&ratio(&Ratio { value: 12.31, low: 9.0, high: 15.0 }), "12.3 (9.0–15.0)");
+        check(&ratio(&Ratio { value: 1.017, low: 1.0042, high: 1.03 }), "1.017 (1.004–1.030)");
+        check(&ratio(&Ratio { value: 0.98, low: 0.96, high: 0.9998 }), "0.9800 (0.9600–0.9998)");
     }
 
     #[test]
