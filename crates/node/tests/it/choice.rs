@@ -3,7 +3,7 @@
 use node::choice::{Choice, Fate, NoChoice, choose};
 use record::{Broken, End, RaceRecord, Setting, Side};
 
-use crate::made::{Plan, Truth, eventful, flood};
+use crate::made::{Plan, Truth, eventful, flood, lose_where};
 
 /// The contenders by name with what became of them, in the order of the choice.
 fn fates<'a>(race: &'a RaceRecord, choice: &Choice) -> Vec<(&'a str, Fate)> {
@@ -54,6 +54,23 @@ fn a_better_median_does_not_make_up_for_a_worse_tail() {
     let race = Plan::of(6, vec![lossy, Truth::of("bridge+direct", 1.3)]).race();
     let choice = choose(&race).unwrap();
     assert_eq!(fates(&race, &choice), [("bridge+direct", Fate::Chosen), ("ptp+direct", Fate::Beaten)]);
+}
+
+/// The fastest leaves requests without an answer. If all of them were lost on one build, too little is known of it.
+#[test]
+fn what_loses_requests_is_not_chosen() {
+    let contenders = vec![Truth::of("ptp+direct", 0.8), Truth::of("bridge+direct", 1.2)];
+    let whole = Plan { samples: 2_000, ..Plan::of(6, contenders) }.race();
+    let mut race = whole.clone();
+    lose_where(&mut race, |_, trial| trial.entrant == 2, 0.02);
+    let choice = choose(&race).unwrap();
+    assert_eq!(fates(&race, &choice), [("bridge+direct", Fate::Chosen), ("ptp+direct", Fate::Beaten)]);
+    let mut race = whole;
+    lose_where(&mut race, |build, trial| trial.entrant == 2 && build == 4, 0.3);
+    let choice = choose(&race).unwrap();
+    let fates = fates(&race, &choice);
+    assert_eq!(fates[0], ("bridge+direct", Fate::Chosen));
+    assert_not_shipped(&fates[1].1, "it was not judged at this load");
 }
 
 /// Of a queue that grows until the end of a slice, only its length is known. What carries the highest rate that all carry best

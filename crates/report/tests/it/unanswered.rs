@@ -1,34 +1,12 @@
 //! Paths that leave requests without an answer: what they answered may be faster for that, and says nothing for them.
 
-use record::{Histogram, Leaving, NodeInZone, NodePair, RaceRecord, Statistic, TrialRecord, Until, Void};
+use record::{Leaving, NodeInZone, NodePair, RaceRecord, Statistic, TrialRecord, Until, Void};
 use report::{Style, Verdict, analyse, html, json, map, map_table, table};
 use verdict::{Cells, Comparisons, ResamplingUnits};
 
-use crate::made::{Plan, Truth};
+use crate::made::{Plan, Truth, lose_where};
 
 const WIDE: Style = Style { colour: false, width: 160 };
-
-/// Some of a trial's requests are never answered: the slowest of them.
-fn lose(trial: &mut TrialRecord, lost: u64) {
-    let mut answered = Histogram::empty_hdr();
-    let mut left = trial.intended - lost;
-    for (ns, count) in trial.latencies.response.bins() {
-        answered.record_n(*ns, left.min(*count)).expect("below an hour");
-        left -= left.min(*count);
-    }
-    (trial.missed, trial.missed_age_max_ns) = (lost, 1_500_000_000);
-    (trial.answered, trial.answered_in_time) = (trial.intended - lost, trial.intended - lost);
-    trial.latencies.response = Histogram::from(&answered);
-}
-
-fn lose_where(race: &mut RaceRecord, is: impl Fn(u32, &TrialRecord) -> bool, share: f64) {
-    for round in &mut race.rounds {
-        let build = round.build;
-        for trial in round.trials.iter_mut().filter(|trial| is(build, trial)) {
-            lose(trial, (trial.intended as f64 * share) as u64);
-        }
-    }
-}
 
 /// A contender at one rate, whose latency is so many times the host's.
 fn race(factor: f64) -> RaceRecord {
