@@ -62,6 +62,14 @@ fn method(summary: &Summary) -> Vec<String> {
          exceeds that of {reference} from itself. {} Otherwise it is indistinguishable.",
         testing(summary)
     ));
+    let mut rates = summary.candidates.iter().flat_map(|candidate| &candidate.rates);
+    if rates.any(|rate| !rate.among_unanswered.is_empty()) {
+        lines.push(
+            "A percentile that lies among requests without an answer, or may, has no ratio: in its place the shares of requests \
+             that have one are compared, and where too little is known of these nothing may contradict them."
+                .to_owned(),
+        );
+    }
     lines.push(voiding(summary));
     lines
 }

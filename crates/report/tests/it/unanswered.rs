@@ -39,6 +39,7 @@ fn a_path_that_loses_requests_is_worse_though_its_median_is_better() {
     assert!(text.contains(", and of p99, p99.9, typical p99 there is no ratio"), "{text}");
     let page = html::page(&summary);
     assert!(page.contains("among unanswered requests") && !page.contains("too few samples"));
+    assert!(page.contains("the shares of requests that have one are compared"));
     let shown: serde_json::Value = serde_json::from_str(&json(&summary)).unwrap();
     let schema = serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
     let valid = jsonschema::validate(&schema, &shown);
