@@ -99,7 +99,7 @@ impl MachineDiagnoses {
                 Ok(()) if ending == "txt" => output::aside(format_args!("doctor: {}", file.display())),
                 Ok(()) => {}
                 Err(error) => {
-                    output::aside(format_args!("hostgap: could not write {}: {error}", file.display()))
+                    output::aside(format_args!("hostgap: could not write {}: {error}", file.display()));
                 }
             }
         }

@@ -3,7 +3,8 @@
 use node::choice::{Choice, Fate, NoChoice, choose};
 use record::{Broken, End, RaceRecord, Setting, Side};
 
-use crate::made::{Plan, Truth, eventful, flood, lose_where};
+use crate::lost::lose_where;
+use crate::made::{Plan, Truth, eventful, flood};
 
 /// The contenders by name with what became of them, in the order of the choice.
 fn fates<'a>(race: &'a RaceRecord, choice: &Choice) -> Vec<(&'a str, Fate)> {

@@ -19,6 +19,8 @@ mod guarded;
 mod host_link;
 mod install;
 mod limits;
+#[path = "../../../report/tests/it/lost.rs"]
+mod lost;
 #[path = "../../../report/tests/it/made.rs"]
 mod made;
 mod routes;

@@ -11,6 +11,8 @@ mod hostile;
 #[cfg(test)]
 mod late;
 #[cfg(test)]
+mod lost;
+#[cfg(test)]
 mod made;
 mod method;
 #[cfg(test)]

@@ -4,7 +4,8 @@ use record::{Leaving, NodeInZone, NodePair, RaceRecord, Statistic, TrialRecord, 
 use report::{Style, Verdict, analyse, html, json, map, map_table, table};
 use verdict::{Cells, Comparisons, ResamplingUnits};
 
-use crate::made::{Plan, Truth, lose_where};
+use crate::lost::lose_where;
+use crate::made::{Plan, Truth};
 
 const WIDE: Style = Style { colour: false, width: 160 };
 
