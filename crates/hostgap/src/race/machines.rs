@@ -11,11 +11,11 @@ use ::linux::{CpuSet, IfName};
 use ::record::{Experiment, ServerKind};
 
 use crate::doctor::{MachineDiagnoses, MachineSurvey};
-use crate::exit::{self, BadInput};
+use crate::exit::BadInput;
 use crate::progress::Progress;
 use crate::{report, stop};
 
-use super::{Args, REALTIME, RECORD, finish, fresh_dir, own_program};
+use super::{Args, REALTIME, RECORD, finish, fresh_dir, interrupted, own_program};
 
 /// A server: what it is, or where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,10 +151,13 @@ pub(super) fn race(client: &SshAddress, experiment: &Experiment, args: &Args) ->
     let stop = stop::on_signals()?;
     let Reached { ssh, nic, server_cpus } = machines.reached(&stop)?;
     let own = own_program()?;
-    let Some(diagnoses) = machines.examine((Some(client), server), &own, &stop)? else {
-        return Ok(ExitCode::from(exit::INTERRUPTED));
-    };
+    let examined = machines.examine((Some(client), server), &own, &stop)?;
     let dir = fresh_dir(&args.out, &experiment.name)?;
+    let Some(diagnoses) = examined else {
+        let ended = interrupted(&dir);
+        let _ = std::fs::remove_dir(&dir);
+        return ended;
+    };
     let race = LedRace {
         client,
         server,

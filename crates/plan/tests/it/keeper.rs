@@ -299,15 +299,18 @@ fn a_full_disk_keeps_nothing_from_being_mended_or_taken_back() {
     shell(&format!("mkdir {0}; mount -t tmpfs -o size=1m none {0}", disk.display()));
     let mut keeper = stage.open();
     let mut wanted = stage.tunnelled();
-    // Until what the last page has left is too little for the outcomes of undo.
+    // Until what the last page has left is too little for the outcomes of undo, a line for each of its steps.
     let journal = disk.join(UNIT).join("peer-b.journal");
-    for number in (0..).map(|number: u32| 2 + number * 37 % 250) {
-        wanted.insert("peer-b".to_owned(), stage.plan_of(peer(&format!("192.0.2.{number}"), 2)));
+    let others = |number| {
+        Step::ReplaceRoute(Route::via(net(&format!("10.245.{number}.0/24")), ip("192.0.2.9"), ifname("own0")))
+    };
+    let is_nearly_full = (2..60).any(|number| {
+        let steps = peer(&format!("192.0.2.{number}"), 2).into_iter().chain((0..40).map(others));
+        wanted.insert("peer-b".to_owned(), stage.plan_of(steps.collect::<Vec<_>>()));
         keep(&mut keeper, &wanted);
-        if PAGE - journal.metadata().unwrap().len() % PAGE < 200 {
-            break;
-        }
-    }
+        PAGE - journal.metadata().unwrap().len() % PAGE < 1000
+    });
+    assert!(is_nearly_full);
     shell(&format!("! head -c 2m /dev/zero >{}/fill 2>/dev/null", disk.display()));
     for _ in 0..3 {
         stage.scene.at("ip -n HOME route del 10.244.2.0/24");
