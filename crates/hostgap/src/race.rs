@@ -263,7 +263,7 @@ fn race(
     }
     let diagnoses = match address {
         None => None,
-        Some(server) => args.machines.examine((None, server), &own, &stop)?,
+        Some(server) => args.machines.examine(server, &own, &stop)?,
     };
     let result = race.run(&mut |event| progress.show(&event));
     progress.finish();

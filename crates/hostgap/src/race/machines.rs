@@ -15,7 +15,7 @@ use crate::exit::BadInput;
 use crate::progress::Progress;
 use crate::{report, stop};
 
-use super::{Args, REALTIME, RECORD, finish, fresh_dir, interrupted, own_program};
+use super::{Args, REALTIME, RECORD, finish, fresh_dir, own_program};
 
 /// A server: what it is, or where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,16 +80,15 @@ impl MachineArgs {
         Ok(remote?.map(Arc::new))
     }
 
-    /// What the doctor says of the client's machine and of the server's; `None` if asked to stop before. `client` is `None`
-    /// where that is this machine.
+    /// What the doctor says of this machine, where the client is, and of the server's; `None` if asked to stop before.
     pub(super) fn examine(
         &self,
-        (client, server): (Option<&SshAddress>, &SshAddress),
+        server: &SshAddress,
         own: &OwnProgram,
         stop: &Arc<AtomicBool>,
     ) -> Result<Option<MachineDiagnoses>, BadInput> {
         let ssh = &self.reached(stop)?.ssh;
-        Ok(MachineSurvey { ssh, own, stop }.look(&[client, Some(server)]))
+        Ok(MachineSurvey { ssh, own, stop }.look(&[None, Some(server)]))
     }
 
     /// The client's machine, where it is not this one.
@@ -151,13 +150,8 @@ pub(super) fn race(client: &SshAddress, experiment: &Experiment, args: &Args) ->
     let stop = stop::on_signals()?;
     let Reached { ssh, nic, server_cpus } = machines.reached(&stop)?;
     let own = own_program()?;
-    let examined = machines.examine((Some(client), server), &own, &stop)?;
+    let survey = MachineSurvey { ssh: &ssh, own: &own, stop: &stop };
     let dir = fresh_dir(&args.out, &experiment.name)?;
-    let Some(diagnoses) = examined else {
-        let ended = interrupted(&dir);
-        let _ = std::fs::remove_dir(&dir);
-        return ended;
-    };
     let race = LedRace {
         client,
         server,
@@ -169,12 +163,16 @@ pub(super) fn race(client: &SshAddress, experiment: &Experiment, args: &Args) ->
         server_cpus,
         scheduling: if args.no_realtime { Scheduling::Normal } else { REALTIME },
         nic,
-        stop,
+        stop: Arc::clone(&stop),
     };
     let mut progress = Progress::new();
-    let result = race.run(&mut |event| progress.show(&event));
+    let mut diagnoses = None;
+    let mut examine = || diagnoses = survey.look(&[Some(client), Some(server)]);
+    let result = race.run(&mut examine, &mut |event| progress.show(&event));
     progress.finish();
-    diagnoses.write_beside(&dir.join(RECORD));
+    if let Some(diagnoses) = diagnoses {
+        diagnoses.write_beside(&dir.join(RECORD));
+    }
     let finished = finish(&dir, result, &mut |summary| report::print(&summary, args.json));
     // This fails, as it should, if something was written there.
     let _ = std::fs::remove_dir(&dir);

@@ -343,6 +343,10 @@ fn a_race_between_two_other_machines_is_led_by_the_clients() {
     let names = result["candidates"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
     assert_eq!(names.collect::<Vec<_>>(), ["host", "host again", "bridge+vxlan", "ebpf+direct"]);
     assert!(visits(&result["candidates"][2]) > 0, "{result}");
+    let examined = machines.doctor();
+    let examined =
+        examined["machines"].as_array().unwrap().iter().map(|one| one["machine"].as_str().unwrap());
+    assert_eq!(examined.collect::<Vec<_>>(), ["ssh://a", "ssh://b"]);
     let nothing_left = || assert_nothing_left(machines, client);
     nothing_left();
     // The user ends it, then each of the three parties dies.

@@ -50,18 +50,20 @@ pub struct LedRace<'a> {
 }
 
 impl LedRace<'_> {
-    /// Runs it. Rounds that were finished are in the record file, whatever happens, and both machines are as before.
+    /// Runs it. Rounds that were finished are in the record file, whatever happens, and both machines are as before. `reached` is
+    /// called as soon as this program is on both machines, before anything is done there.
     ///
     /// # Errors
     /// [`LabError::Machine`]: one of them is not reached, or says why the race could not go on; [`LabError::NotThere`]: one does
     /// not have what it was asked for.
-    pub fn run(self, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
+    pub fn run(self, reached: &mut dyn FnMut(), emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         for machine in [self.server, self.client] {
             emit(Event::Connecting { machine: machine.to_string() });
         }
         let start = |address, arguments| self.ssh.start(address, self.own, arguments);
         let Some(mut server) = start(self.server, "remote")? else { return Ok(Finished::Stopped) };
         let Some(mut client) = start(self.client, "remote --lead")? else { return Ok(Finished::Stopped) };
+        reached();
         let order = Lead {
             experiment: self.experiment.to_toml(),
             server: self.server.to_string(),
@@ -77,7 +79,11 @@ impl LedRace<'_> {
         emit(Event::Recording { path: self.record.clone() });
         let mut listener = Listener::new(writer, emit);
         let started = Instant::now();
-        let listened = client.say(&order).and_then(|()| self.listen(&client, &server, &mut listener));
+        let said = client.say(&order);
+        let listened = self.listen(&client, &server, &mut listener);
+        // One that ended before it was asked has said why, and that is better than that it could not be asked.
+        let listened =
+            listened.and_then(|failed| if failed.is_some() { Ok(failed) } else { said.map(|()| None) });
         let result = match (listener.failure(), listened) {
             (Some(failure), _) => Err(failure),
             (None, Ok(Some(failed))) => Err(failed.into_error(self.client)),
