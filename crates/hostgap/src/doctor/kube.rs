@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::lab::kube::NodeSurvey;
-use serde_json::{Value, json};
 
 use super::Args;
 use super::several::{Diagnoses, Seen};
@@ -32,7 +31,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let seen = seen.into_iter().map(|one| Seen { host: one.node, printed: one.printed }).collect();
     let diagnoses = Diagnoses { kind: "node", seen };
     if args.json {
-        output::result(as_json(&diagnoses.seen))?;
+        output::result(diagnoses.json())?;
     } else {
         output::result(diagnoses.text().trim_end())?;
     }
@@ -49,12 +48,4 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit::INVALID));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn as_json(seen: &[Seen]) -> Value {
-    let node = |one: &Seen| match &one.printed {
-        Ok(diagnosis) => json!({ "node": one.host, "diagnosis": diagnosis, "failed": null }),
-        Err(why) => json!({ "node": one.host, "diagnosis": null, "failed": why }),
-    };
-    json!({ "schema": 1, "nodes": seen.iter().map(node).collect::<Vec<_>>() })
 }

@@ -9,7 +9,7 @@ use ::doctor::{ExaminedNetns, Window, diagnose};
 use ::lab::OwnProgram;
 use ::lab::remote::{SshAddress, SshCommand};
 use anyhow::Context;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::several::{Diagnoses, Seen};
 use super::{json, look_twice};
@@ -87,13 +87,7 @@ impl MachineDiagnoses {
         if !record.exists() {
             return;
         }
-        let machine = |one: &Seen| match &one.printed {
-            Ok(diagnosis) => json!({ "machine": one.host, "diagnosis": diagnosis, "failed": null }),
-            Err(why) => json!({ "machine": one.host, "diagnosis": null, "failed": why }),
-        };
-        let machines: Vec<Value> = self.0.seen.iter().map(machine).collect();
-        let json = json!({ "schema": 1, "machines": machines });
-        for (ending, content) in [("json", format!("{json}\n")), ("txt", self.0.text())] {
+        for (ending, content) in [("json", format!("{}\n", self.0.json())), ("txt", self.0.text())] {
             let file = record.with_file_name(FILE).with_extension(ending);
             match fs::write(&file, content) {
                 Ok(()) if ending == "txt" => output::aside(format_args!("doctor: {}", file.display())),

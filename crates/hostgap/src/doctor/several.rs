@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::text::{counted, labelled};
 
@@ -16,10 +16,15 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Whether its diagnosis says nothing of a part of the network.
-    pub(super) fn is_blind(&self) -> bool {
+    /// The parts of the network of which its diagnosis says nothing.
+    fn not_judged(&self) -> Vec<&str> {
         let parts = self.printed.as_ref().ok().and_then(|diagnosis| diagnosis["not_judged"].as_array());
-        parts.is_some_and(|parts| !parts.is_empty())
+        parts.into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
+    /// Whether there are such parts.
+    pub(super) fn is_blind(&self) -> bool {
+        !self.not_judged().is_empty()
     }
 
     /// How many warnings there are; `None` without a diagnosis.
@@ -50,21 +55,13 @@ impl Diagnoses {
     pub(crate) fn text(&self) -> String {
         let all = self.shared();
         let mut text = format!("{}\n", self.headline());
-        for Seen { host, printed } in &self.seen {
-            match printed {
-                Ok(diagnosis) => {
-                    let parts =
-                        diagnosis["not_judged"].as_array().into_iter().flatten().filter_map(Value::as_str);
-                    let parts: Vec<&str> = parts.collect();
-                    if !parts.is_empty() {
-                        let line = format!("{host} is not judged for {}", parts.join(", "));
-                        text += &format!("\n{}", labelled("", &line));
-                    }
-                }
-                Err(why) => {
-                    text += &format!("\n{}", labelled("", &format!("{host} could not be looked at: {why}")));
-                }
-            }
+        for one in &self.seen {
+            let line = match &one.printed {
+                Ok(_) if !one.is_blind() => continue,
+                Ok(_) => format!("{} is not judged for {}", one.host, one.not_judged().join(", ")),
+                Err(why) => format!("{} could not be looked at: {why}", one.host),
+            };
+            text += &format!("\n{}", labelled("", &line));
         }
         let everywhere = |one: &&Shared<'_>| one.saw.len() == self.looked() && self.looked() > 1;
         let common: Vec<&Shared<'_>> = all.iter().filter(everywhere).collect();
@@ -81,6 +78,16 @@ impl Diagnoses {
             }
         }
         text + &self.unseen()
+    }
+
+    /// Everything, as JSON: the diagnosis of each, or why there is none.
+    pub(crate) fn json(&self) -> Value {
+        let object = |one: &Seen| {
+            let (diagnosis, failed) = (one.printed.as_ref().ok(), one.printed.as_ref().err());
+            json!({ self.kind: one.host, "diagnosis": diagnosis, "failed": failed })
+        };
+        let all: Vec<Value> = self.seen.iter().map(object).collect();
+        json!({ "schema": 1, format!("{}s", self.kind): all })
     }
 
     /// "20 nodes: 1 warning, 3 worth knowing".
@@ -219,8 +226,6 @@ fn shown(shared: &Shared<'_>, host: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn node(name: &str, severity: &str, findings: &[(&str, &str, &str)]) -> Seen {

@@ -177,17 +177,17 @@ impl Keeper {
         kernel: &mut Kernel,
         kept: &mut Kept,
     ) -> Result<(), JournalError> {
-        let mut journal = self.unit.journal_or_new(name)?;
+        let journal = self.unit.journal_or_new(name)?;
         let given = || journal.open_intents().filter(|intent| slots.contains(&slot(&intent.placed)));
         if given().any(|intent| intent.placed.step.link().is_some()) {
             return self.remove(name, kernel, kept);
         }
         let seqs: LeftOver = given().map(|intent| intent.seq).collect();
-        let removed = take_back_these(&seqs, &mut journal, kernel);
-        note_failures(name, &removed, kept);
-        self.parts.insert(name.to_owned(), plan_of(&journal));
-        kept.changed.entry(name.to_owned()).or_default().removed.extend(removed);
-        let _ = journal.forget_undone();
+        drop(journal);
+        self.take_back_rest(name, &seqs, kernel, kept)?;
+        if let Some(plan) = self.parts.get_mut(name) {
+            plan.steps.retain(|placed| !slots.contains(&slot(placed)));
+        }
         Ok(())
     }
 
