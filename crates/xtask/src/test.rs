@@ -213,7 +213,7 @@ fn fuzz_targets(targets: &[&str]) -> Result<Vec<(String, TestOutcome)>> {
         let skipped = |target: &&str| ((*target).to_owned(), TestOutcome::Skipped(reason.clone()));
         return Ok(targets.iter().map(skipped).collect());
     }
-    let built = fuzz::build(targets)?.into_iter();
+    let built = fuzz::build(targets, fuzz::Profile::Dev)?.into_iter();
     built.map(|(target, binary)| Ok((target.clone(), fuzz_target(&target, &binary)?))).collect()
 }
 
