@@ -5,7 +5,7 @@ use std::time::Duration;
 use record::{Capacity, Experiment, Load, RequestedRate};
 
 use crate::LabError;
-use crate::trial::{Method, Subject, run};
+use crate::trial::{Method, Subject, rest, run};
 
 /// Slices of closed loop from which the search starts.
 const SAMPLES: usize = 9;
@@ -41,6 +41,7 @@ pub(crate) fn capacity(
         }
         let rate_per_s = most * STEP.powi(step);
         let load = Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity: None };
+        rest(method, slice);
         let outcome = run(subject, method, &load, slice, None)?;
         let in_time = outcome.sent_in_schedule as f64 >= SUSTAINED * outcome.intended as f64;
         // A datagram that a wire loses is missed at any rate.
@@ -69,6 +70,7 @@ fn closed_loop(
         if stop() {
             return Ok(None);
         }
+        rest(method, slice);
         let answered_per_s = run(subject, method, &saturate, slice, None)?.answered_per_s();
         if answered_per_s > 0.0 {
             samples_per_s.push(answered_per_s);

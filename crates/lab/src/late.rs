@@ -218,7 +218,7 @@ impl Watch<'_> {
         let patience = built.topology.shape.wires.patience();
         let before = warmup(patience.warmup(self.method.warmup), load, connections(built, load.body_bytes));
         let slice = patience.slice(SLICE);
-        rest(self.method, load, before + slice);
+        rest(self.method, before + slice);
         run(built, self.method, load, before, None)?;
         Ok(slice)
     }

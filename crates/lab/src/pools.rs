@@ -10,7 +10,8 @@ use crate::LabError;
 /// How much longer than a few everything may take for each connection. A connection takes some tens of microseconds; a
 /// CPU that is busy with other things makes ten times of it.
 const CONNECT_LIMIT: Duration = Duration::from_millis(1);
-/// The interval between probes of a UDP server that does not answer yet.
+/// For how long datagrams are sent to a UDP server, to see whether it answers, and for how long answers are waited for at
+/// first. Twice as long each time: a server may not be there yet, and the way may be long.
 const KNOCK: Duration = Duration::from_millis(10);
 
 /// Pools of connections, each with the size of the answers that it asks for. Of HTTP all sizes have the same one: as many
@@ -82,9 +83,10 @@ impl Pools {
     ) -> Result<Client, LabError> {
         let limit = opening.connect + CONNECT_LIMIT * connections;
         let pool = Pool { fresh: self.kind.makes_connections(), ..Pool::of(connections as usize, limit) };
+        let mut patience = KNOCK;
         loop {
             let connected = (opening.open)(target, pool)?;
-            let error = match connected.and_then(|client| answered(client, target)) {
+            let error = match connected.and_then(|client| answered(client, target, patience)) {
                 Ok(client) => return Ok(client),
                 Err(error) => error,
             };
@@ -92,6 +94,7 @@ impl Pools {
             if Instant::now() >= deadline {
                 return Err(LabError::Load { candidate: opening.candidate.to_owned(), why: Box::new(error) });
             }
+            patience = (patience * 2).min(limit);
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -112,19 +115,15 @@ impl Pools {
     }
 }
 
-/// A client whose server answers. A datagram socket connects even if no server is there yet.
-fn answered(mut client: Client, target: &Target) -> Result<Client, LoadError> {
+/// A client whose server answers within a time. A datagram socket connects even if no server is there yet.
+fn answered(mut client: Client, target: &Target, within: Duration) -> Result<Client, LoadError> {
     let Address::Udp(_) = target.address else { return Ok(client) };
-    let run = Run { drain: KNOCK, ..Run::new(Schedule::Saturate, KNOCK) };
+    let run = Run { drain: within, ..Run::new(Schedule::Saturate, KNOCK) };
     let outcome = load::run(std::slice::from_mut(&mut client), &run)?;
     if outcome.answered > 0 {
         return Ok(client);
     }
     let wanted = client.connections();
-    Err(LoadError::ConnectTimeout {
-        address: target.address.clone(),
-        connected: 0,
-        wanted,
-        waited: 2 * KNOCK,
-    })
+    let waited = KNOCK + within;
+    Err(LoadError::ConnectTimeout { address: target.address.clone(), connected: 0, wanted, waited })
 }

@@ -90,7 +90,7 @@ fn visit(
     let measure = built.workload.kind.measure();
     if measure == Measure::Latency {
         let warmup = warmup(method.warmup, load, connections(built, load.body_bytes));
-        rest(method, load, warmup + SLICE);
+        rest(method, warmup + SLICE);
         run(built, method, load, warmup, None)?;
     }
     profiler.start()?;

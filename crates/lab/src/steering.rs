@@ -13,7 +13,7 @@ use record::{Load, Placement, Steering};
 use serde::{Deserialize, Serialize};
 
 use crate::built_topology::{BuiltTopology, Staffing};
-use crate::trial::{Method, run};
+use crate::trial::{Method, rest, run};
 use crate::{LabError, Shape};
 
 /// What was chosen, and why.
@@ -68,6 +68,7 @@ pub fn choose(
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..SLICES {
         for (built, rates) in ways.iter_mut().zip(&mut rates) {
+            rest(method, SLICE);
             rates.push(run(built, method, &saturate, SLICE, None)?.answered_per_s());
         }
     }

@@ -136,11 +136,12 @@ pub(crate) fn measure(
 ) -> Result<TrialRecord, LabError> {
     let wanted = subject.patience().warmup(method.warmup);
     let warmup = warmup(wanted, load, connections(subject, load.body_bytes));
-    rest(method, load, warmup + method.slice);
+    rest(method, warmup + method.slice);
     subject.begin(warmup)?;
     run(subject, method, load, warmup, None)?;
-    let before = subject.count()?;
     let slice = subject.patience().slice(method.slice);
+    make_ready(subject, load)?;
+    let before = subject.count()?;
     let witness = method.witness.as_deref().and_then(Witnesses::watching);
     let outcome = run(subject, method, load, slice, witness)?;
     let work = TransferredAmounts::exchanges(outcome.answered);
@@ -150,11 +151,18 @@ pub(crate) fn measure(
     Ok(record(&outcome, &usage, (entrant, load_index), void))
 }
 
-/// Leaves the CPUs to others, before a real-time generator may spin for a time, 0.4 s at most: the kernel stops real-time
-/// threads that ran for more than 95 % of a second, for the rest of it.
-pub(crate) fn rest(method: &Method, load: &Load, spins: Duration) {
-    if load.rate_per_s.is_some() && method.scheduling != Scheduling::Normal {
-        thread::sleep(spins / 12);
+/// Looks at every connection: of thousands of them that takes milliseconds, which are no part of what requests cost.
+fn make_ready(subject: &mut dyn Subject, load: &Load) -> Result<(), LabError> {
+    let ready = subject.clients(load.body_bytes).iter_mut().try_for_each(Client::make_ready);
+    ran(subject, ready)
+}
+
+/// Leaves the CPUs to others, before threads of real-time policy may take all of a CPU for a time, 0.4 s at most: the
+/// kernel stops those that ran for more than 95 % of a second, for the rest of it. The generator spins at a rate; in a
+/// closed loop either it or the server never sleeps.
+pub(crate) fn rest(method: &Method, runs: Duration) {
+    if method.scheduling != Scheduling::Normal {
+        thread::sleep(runs / 12);
     }
 }
 
@@ -217,7 +225,10 @@ fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dur
     let polls = clients.iter().any(Client::polls);
     let scheduling = if polls { Scheduling::Normal } else { method.scheduling };
     let answers = method.answer * ANSWERS_WAITED_FOR;
+    // A slice ends with the period of its last request: one request in a tenth of a second is no rate of one a second.
+    let due = |rate_per_s: f64| (rate_per_s * duration.as_secs_f64()).ceil().max(1.0) as u64;
     Run {
+        requests: load.rate_per_s.map(due),
         drain: patience.drain(load.body_bytes, connections) + answers,
         presumed_lost: Some(patience.datagram() + answers),
         wait: Wait::Hybrid,
@@ -229,7 +240,7 @@ fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dur
 }
 
 /// A run's outcome; its failure in the lab's words.
-fn ran(subject: &mut dyn Subject, outcome: Result<Outcome, LoadError>) -> Result<Outcome, LabError> {
+fn ran<T>(subject: &mut dyn Subject, outcome: Result<T, LoadError>) -> Result<T, LabError> {
     match outcome {
         Ok(outcome) => Ok(outcome),
         Err(error) => {
@@ -371,6 +382,10 @@ fn record(
         sent: outcome.sent,
         answered: outcome.answered,
         answered_in_time: outcome.answered_in_schedule,
+        loop_ns: outcome
+            .intervals
+            .answers_per_s()
+            .map(|per_s| (outcome.answered_in_schedule as f64 / per_s * 1e9) as u64),
         missed: outcome.missed.count(),
         missed_age_max_ns: outcome.missed.ages.max(),
         connection_errors: outcome.faults.count(),

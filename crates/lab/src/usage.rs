@@ -152,6 +152,7 @@ impl Usage {
             counters.client_switches += thread.voluntary_switches + thread.involuntary_switches;
             counters.client_involuntary_switches += thread.involuntary_switches;
             counters.client_runqueue_ns += thread.run_queue_ns;
+            counters.client_spun_ns += thread.spun_alone_ns;
         }
         counters
     }

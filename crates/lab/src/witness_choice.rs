@@ -78,7 +78,7 @@ fn cost(
         let mut medians = [0.0; 2];
         let watched_first = pair % 2 == 0;
         for watched in [watched_first, !watched_first] {
-            rest(method, load, method.slice);
+            rest(method, method.slice);
             let outcome = run(reference, method, load, method.slice, watched.then_some(witness))?;
             medians[usize::from(watched)] = outcome.response.value_at_quantile(0.5) as f64;
         }

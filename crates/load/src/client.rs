@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use crate::ask::{Asks, ReplyForm};
 use crate::connection::{Connection, ConnectionState};
 use crate::error::system;
+use crate::intervals::AnswerTimes;
 use crate::poller::{Poller, Tag};
 use crate::response::Learned;
 use crate::{Address, Ask, ConnectionError, LoadError, Pool, Target};
@@ -32,8 +33,8 @@ pub struct Client {
     pub(crate) target: Target,
     pub(crate) asks: Asks,
     pub(crate) connections: Vec<Connection>,
-    /// Connections without open requests, the longest unused first. Each index is in it at most once, so it never
-    /// grows. A connection in it may have broken since.
+    /// Connections without open requests, the longest unused first, from run to run: at a low rate all have their turn.
+    /// Each index is in it at most once, so it never grows. A connection in it may have broken since.
     idle: VecDeque<u32>,
     /// Connections on which something is open and more may be, likewise.
     roomy: VecDeque<u32>,
@@ -46,11 +47,15 @@ pub struct Client {
     pub(crate) learned: Learned,
     /// The number of the next datagram. Goes on from run to run, so that a late answer is known as one.
     pub(crate) number: u64,
+    /// How long answers took on average, in the last run that had any.
+    pub(crate) mean_ns: Option<u64>,
     /// Requests that may be open on one connection in this run.
     pub(crate) limit: usize,
     pub(crate) poller: Poller,
     netns: Netns,
     pool: Pool,
+    /// No run has begun since every connection was looked at.
+    is_ready: bool,
 }
 
 impl Client {
@@ -89,12 +94,16 @@ impl Client {
             scratch,
             learned: Learned::new(),
             number: 0,
+            mean_ns: None,
             limit: 1,
             poller: Poller::new().map_err(system("create an epoll"))?,
             netns: Netns::current()?,
             pool: Pool { connections_max, ..pool },
+            is_ready: false,
         };
-        client.make_ready()?;
+        client.look_at_all()?;
+        // It may be long until the first run.
+        client.is_ready = false;
         if pool.fresh {
             client.check_server()?;
         }
@@ -164,8 +173,25 @@ impl Client {
     }
 
     /// Makes every connection usable: what was closed meanwhile, or holds bytes of an answer that came too late for
-    /// its run, is replaced by a new one.
-    pub(crate) fn make_ready(&mut self) -> Result<(), LoadError> {
+    /// its run, is replaced by a new one. A run begins with it. That takes a system call for each connection, so whoever
+    /// counts what a run costs can have it done before; what happens to a connection from then on, the run takes note of.
+    ///
+    /// # Errors
+    /// Those of [`Client::open`] for connections that have to be replaced.
+    pub fn make_ready(&mut self) -> Result<(), LoadError> {
+        self.in_netns(Client::look_at_all)?
+    }
+
+    /// The same at the beginning of a run, unless it has been done.
+    pub(crate) fn begin(&mut self) -> Result<(), LoadError> {
+        if !self.is_ready {
+            self.look_at_all()?;
+        }
+        self.is_ready = false;
+        Ok(())
+    }
+
+    fn look_at_all(&mut self) -> Result<(), LoadError> {
         self.retry.clear();
         self.connections.iter_mut().for_each(|connection| connection.in_retry = false);
         if self.pool.fresh {
@@ -177,14 +203,21 @@ impl Client {
             self.connect_all(deadline_ns)?;
         }
         self.poller.clear();
+        self.line_up();
+        self.is_ready = true;
+        Ok(())
+    }
+
+    /// All connections are idle, and the one that has been so for longest is the next.
+    fn line_up(&mut self) {
+        let next = self.idle.front().copied().unwrap_or(0);
         self.idle.clear();
         self.roomy.clear();
-        for (index, connection) in self.connections.iter_mut().enumerate() {
-            connection.in_idle = true;
-            connection.in_roomy = false;
-            self.idle.push_back(index as u32);
+        for connection in &mut self.connections {
+            (connection.in_idle, connection.in_roomy) = (true, false);
+            connection.times = AnswerTimes::default();
         }
-        Ok(())
+        self.idle.extend((next..self.connections.len() as u32).chain(0..next));
     }
 
     /// Makes the connections that cannot be used, and waits until they are there.

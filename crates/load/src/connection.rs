@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use crate::ConnectionError;
 use crate::ask::{Asks, ReplyForm};
 use crate::client_socket::{ClientSocket, Received};
+use crate::intervals::AnswerTimes;
 use crate::poller::{Poller, Tag};
 use crate::response::{Learned, Malformed, Parser, Response};
 use crate::target::{Sizes, Target};
@@ -69,6 +70,8 @@ pub(crate) struct Connection {
     unsent: usize,
     /// Answers since the socket was made.
     pub(crate) answers: u64,
+    /// When they came, in a closed loop.
+    pub(crate) times: AnswerTimes,
     /// Since when it is left to the server to close the connection, whose last answer is there.
     pub(crate) ending_ns: Option<u64>,
     /// Since when there is room for a request: the clock's reading with which the last answer was read that made room,
@@ -103,6 +106,7 @@ impl Connection {
             lost: 0,
             unsent: 0,
             answers: 0,
+            times: AnswerTimes::default(),
             ending_ns: None,
             since_ns: 0,
             in_idle: false,

@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 
 use crate::connection_error::{ConnectionError, ConnectionErrors};
 use crate::handshakes::Handshakes;
+use crate::intervals::Intervals;
 use crate::overdue::{Dropped, Overdue, Short};
 use crate::series::Series;
 use crate::target::Protocol;
@@ -63,6 +64,8 @@ pub struct Outcome {
     pub answered: u64,
     /// Requests answered as expected before the schedule's end.
     pub answered_in_schedule: u64,
+    /// The intervals between answers of each connection when saturating; none at a rate.
+    pub intervals: Intervals,
     /// Requests without an answer when the wait for it ended.
     pub missed: Missed,
     /// Requests that were due and deliberately not sent, because no connection was free ([`crate::WhenBusy::Drop`]).
@@ -192,6 +195,7 @@ impl Outcome {
             sent_in_schedule: 0,
             answered: 0,
             answered_in_schedule: 0,
+            intervals: Intervals::default(),
             missed: Missed { ages: histogram(), unanswered: 0, stuck: 0, expired: 0, lost: 0, unsent: 0 },
             dropped: Dropped::default(),
             overdue: Overdue::default(),
@@ -238,9 +242,11 @@ impl Outcome {
         self.late.saturating_record_n(0, self.sent);
     }
 
-    /// Requests per second that were answered as expected within the schedule: what comes while draining is no rate.
+    /// Requests per second that were answered as expected: at a rate within the schedule, for what comes while draining is
+    /// no rate; when saturating by the intervals between answers, if there are any.
     pub fn answered_per_s(&self) -> f64 {
-        per_second(self.answered_in_schedule, self.duration)
+        let in_schedule = || per_second(self.answered_in_schedule, self.duration);
+        self.intervals.answers_per_s().unwrap_or_else(in_schedule)
     }
 
     /// Requests per second that were sent within the schedule.
@@ -280,6 +286,7 @@ impl Outcome {
         self.sent_in_schedule += other.sent_in_schedule;
         self.answered += other.answered;
         self.answered_in_schedule += other.answered_in_schedule;
+        self.intervals.add(other.intervals);
         self.dropped.merge(&other.dropped);
         self.overdue.merge(&other.overdue);
         self.backlog.merge(&other.backlog);

@@ -12,7 +12,7 @@ use crate::order::{Order, WhenBusy};
 use crate::schedule::{Rate, Schedule};
 use crate::thread::{ThreadCost, ThreadCounters, ThreadPlacement};
 use crate::wait::{Wait, WaitConditions, Waiting};
-use crate::worker::Worker;
+use crate::worker::{Spun, Worker};
 use crate::{Client, Live, LoadError, Outcome};
 
 /// From the moment at which all threads are ready to the first intended instant, so that all are waiting for it.
@@ -40,7 +40,8 @@ pub struct Run {
     /// replaced. `None`: until the end of the run.
     pub timeout: Option<Duration>,
     /// How long a datagram without an answer keeps its socket from sending the next one: after that, and after four times
-    /// as long as answers have taken on average, it most likely is lost. Its answer counts all the same if it comes.
+    /// as long as answers have taken on average (200 ms before a client had any), it most likely is lost. Its answer
+    /// counts all the same if it comes.
     /// `None`: until `timeout`. Other requests than datagrams go by `timeout` alone.
     pub presumed_lost: Option<Duration>,
     /// How threads wait for the next instant.
@@ -200,15 +201,19 @@ impl<'a> Plan<'a> {
             ));
         }
         let cpus = self.run.threads.get(index).cloned();
-        client.make_ready()?;
+        client.begin()?;
         ThreadPlacement { cpus: cpus.as_ref(), scheduling: Some(self.run.scheduling) }.take()?;
         let mut outcome =
             Outcome::of_thread(self.run.schedule.rate_per_s(), client.target.protocol(), client.stamps());
         let worker = Worker::new(client, self.order(index)?, &mut outcome, live, log);
         let before = ThreadCounters::now()?;
         let Some(start_ns) = place.ready() else { return Ok(None) };
-        let spun_ns = worker.run(start_ns);
-        outcome.threads.push(ThreadCost { spun_ns, ..before.until(ThreadCounters::now()?, cpus) });
+        let Spun { ns: spun_ns, alone_ns: spun_alone_ns } = worker.run(start_ns);
+        outcome.threads.push(ThreadCost {
+            spun_ns,
+            spun_alone_ns,
+            ..before.until(ThreadCounters::now()?, cpus)
+        });
         Ok(Some(outcome))
     }
 

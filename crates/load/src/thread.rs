@@ -51,8 +51,10 @@ pub struct ThreadCost {
     pub cpus: Option<CpuSet>,
     /// Time on a CPU in nanoseconds.
     pub cpu_ns: u64,
-    /// The part of it in which it had nothing to do and did not sleep, in nanoseconds.
+    /// The time in which it had nothing to do and did not sleep, in nanoseconds.
     pub spun_ns: u64,
+    /// That time without the interrupts within it, which did work: what the CPU would have been spared by sleep.
+    pub spun_alone_ns: u64,
     /// Time that passed in nanoseconds.
     pub wall_ns: u64,
     /// Times it gave the CPU up, to wait.
@@ -103,6 +105,7 @@ impl ThreadCounters {
             cpus,
             cpu_ns: spent.ran_ns,
             spun_ns: 0,
+            spun_alone_ns: 0,
             wall_ns: later.until_ns - self.from_ns,
             voluntary_switches: spent.voluntary_switches,
             involuntary_switches: spent.involuntary_switches,

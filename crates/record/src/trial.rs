@@ -26,6 +26,10 @@ pub struct TrialRecord {
     pub answered: u64,
     /// Answered requests whose answer came within the measured part.
     pub answered_in_time: u64,
+    /// Of a closed loop: how long `answered_in_time` answers take, in nanoseconds, at the rate that follows from the times
+    /// between the answers of each connection. The measured part holds too few: each connection waits for its first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loop_ns: Option<u64>,
     /// Those still open when the trial stopped waiting. They are in no histogram.
     pub missed: u64,
     /// The greatest age of a missed request in nanoseconds.
@@ -246,6 +250,10 @@ pub struct Counters {
     pub client_switches: u64,
     /// Nanoseconds that the generator's threads were runnable without a CPU (`schedstat`).
     pub client_runqueue_ns: u64,
+    /// Nanoseconds of CPU time in which the generator's threads waited without sleeping. Not written where there are none:
+    /// a hostgap before this key did not know them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub client_spun_ns: u64,
 }
 
 impl AddAssign for Counters {
@@ -261,6 +269,7 @@ impl AddAssign for Counters {
             client_involuntary_switches,
             client_switches,
             client_runqueue_ns,
+            client_spun_ns,
         } = other;
         self.retransmits += retransmits;
         self.needless_retransmits += needless_retransmits;
@@ -272,6 +281,7 @@ impl AddAssign for Counters {
         self.client_involuntary_switches += client_involuntary_switches;
         self.client_switches += client_switches;
         self.client_runqueue_ns += client_runqueue_ns;
+        self.client_spun_ns += client_spun_ns;
     }
 }
 
@@ -380,6 +390,21 @@ impl TrialRecord {
     /// All response times, and how many requests without an expected answer stand above them.
     pub fn whole(&self) -> (&Histogram, u64) {
         (&self.latencies.response, self.unanswered())
+    }
+
+    /// In how long it got its work done, in nanoseconds: what its throughput is divided by.
+    pub fn throughput_ns(&self) -> u64 {
+        self.loop_ns.unwrap_or(self.duration_ns)
+    }
+
+    /// CPU time in nanoseconds that requests took on both nodes: what the generator waited is not theirs, however it waited.
+    pub fn request_cpu_ns(&self) -> u64 {
+        self.server_cpu.busy_ns() + self.client_request_cpu_ns()
+    }
+
+    /// The client's part of that.
+    pub fn client_request_cpu_ns(&self) -> u64 {
+        self.client_cpu.busy_ns().saturating_sub(self.counters.client_spun_ns)
     }
 
     /// What it got done, in the unit of its throughput.

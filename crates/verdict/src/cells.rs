@@ -221,7 +221,7 @@ impl<'a> Cell<'a> {
             trial.latencies.service.add_to(&mut service);
             trial.latencies.lag.add_to(&mut lag);
             answered[*unit].0 += trial.work(measure);
-            answered[*unit].1 += trial.duration_ns;
+            answered[*unit].1 += trial.throughput_ns();
         }
         let (response, beyond, columns) = merged(&counted, units, closed, TrialRecord::counted);
         Cell {
@@ -267,9 +267,9 @@ impl<'a> Cell<'a> {
         self.sum(|trial| trial.duration_ns) as f64 / 1e9
     }
 
-    /// Expected answers per second of measured time.
+    /// Expected answers per second of measured time; of a closed loop by the times between answers.
     pub fn achieved_rps(&self) -> Option<f64> {
-        let duration_ns = self.sum(|trial| trial.duration_ns);
+        let duration_ns = self.sum(TrialRecord::throughput_ns);
         (duration_ns > 0).then(|| self.sum(|trial| trial.answered_in_time) as f64 / duration_ns as f64 * 1e9)
     }
 
@@ -293,6 +293,7 @@ impl<'a> Cell<'a> {
             client_involuntary_switches: sum.client_involuntary_switches + more.client_involuntary_switches,
             client_switches: sum.client_switches + more.client_switches,
             client_runqueue_ns: sum.client_runqueue_ns + more.client_runqueue_ns,
+            client_spun_ns: sum.client_spun_ns + more.client_spun_ns,
         })
     }
 }

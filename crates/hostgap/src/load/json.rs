@@ -199,6 +199,7 @@ fn thread_json(thread: &ThreadCost) -> Value {
         "cpus": thread.cpus.as_ref().map(ToString::to_string),
         "cpu_ns": thread.cpu_ns,
         "spun_ns": thread.spun_ns,
+        "spun_alone_ns": thread.spun_alone_ns,
         "wall_ns": thread.wall_ns,
         "voluntary_switches": thread.voluntary_switches,
         "involuntary_switches": thread.involuntary_switches,

@@ -53,10 +53,8 @@ impl VisitMetric {
         let work = sum(&|trial| trial.work(reading.measure)) as f64;
         let found = match self {
             VisitMetric::Percentile(percentile) => percentile_ns(trials, percentile, reading.closed)?,
-            VisitMetric::Throughput => work / sum(&|trial| trial.duration_ns) as f64 * 1e9,
-            VisitMetric::Cpu => {
-                sum(&|trial| trial.client_cpu.busy_ns() + trial.server_cpu.busy_ns()) as f64 / work
-            }
+            VisitMetric::Throughput => work / sum(&TrialRecord::throughput_ns) as f64 * 1e9,
+            VisitMetric::Cpu => sum(&TrialRecord::request_cpu_ns) as f64 / work,
             VisitMetric::Retransmits => {
                 1.0 + sum(&|trial| trial.counters.retransmits) as f64 / (work * reading.segments())
             }
@@ -263,6 +261,7 @@ mod tests {
             duration_ns: 500_000_000,
             intended: 1_000,
             answered_in_time: 1_000,
+            loop_ns: None,
             latencies: record::Latencies { response: Histogram::from(&hdr), ..Default::default() },
             witnessed: None,
             client_cpu: CpuTime { user_ns: 4_000, idle_ns: 7, ..CpuTime::default() },
@@ -300,6 +299,7 @@ mod tests {
             sent: 0,
             answered: 0,
             answered_in_time: 0,
+            loop_ns: None,
             missed: 0,
             missed_age_max_ns: 0,
             connection_errors: 0,

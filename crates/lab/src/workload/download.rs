@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use datapath::SocketRole;
+use linux::cpu::Scheduling;
 use load::download::{self, Downloaded};
 use record::{Handshakes, Histogram, Latencies, Load, Transfer, TrialRecord, Void};
 
@@ -43,7 +44,8 @@ impl WorkloadDriver for Download {
             objects,
             limit: LIMIT + Duration::from_secs(bytes / BYTES_PER_S_MIN) + patience * objects,
             threads: method.cpus.each_client(),
-            scheduling: method.scheduling,
+            // It takes seconds, and the kernel stops real-time threads that take all of a CPU for so long.
+            scheduling: Scheduling::Normal,
         };
         let (target, inside) = (built.target(load.body_bytes), built.inside(SocketRole::Client)?);
         let before = CounterSnapshot::take(&built.topology)?;
@@ -82,6 +84,7 @@ fn record(
         sent: objects,
         answered: objects,
         answered_in_time: objects,
+        loop_ns: None,
         missed: 0,
         missed_age_max_ns: 0,
         connection_errors: 0,

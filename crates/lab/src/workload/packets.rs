@@ -81,6 +81,7 @@ fn record(frames: Frames, (entrant, load): (usize, usize)) -> TrialRecord {
         sent: frames.made,
         answered: frames.judged,
         answered_in_time: frames.judged,
+        loop_ns: None,
         missed: 0,
         missed_age_max_ns: 0,
         connection_errors: 0,

@@ -183,6 +183,7 @@ fn record(
         sent: packets.sent,
         answered: packets.received,
         answered_in_time: packets.in_time,
+        loop_ns: None,
         missed: 0,
         missed_age_max_ns: 0,
         connection_errors: 0,

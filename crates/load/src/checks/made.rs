@@ -43,6 +43,7 @@ pub(super) fn good() -> Outcome {
             cpus: None,
             cpu_ns: 2 * SECOND_NS,
             spun_ns: 0,
+            spun_alone_ns: 0,
             wall_ns: 20 * SECOND_NS,
             voluntary_switches: REQUESTS,
             involuntary_switches: 30,

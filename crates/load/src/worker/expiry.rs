@@ -9,6 +9,10 @@ use crate::outcome::Reason;
 /// that queue at a server take twice as long when it is slow for a while, and seldom four times.
 const MEANS: u64 = 4;
 
+/// As long as nothing is known of how long answers take, a datagram is waited for this long at least: Linux's shortest
+/// retransmission time-out, longer than almost any way through the Internet.
+const UNKNOWN_NS: u64 = 200_000_000;
+
 /// For how long it is left to a server to close a connection as it was asked to. The one that closes first keeps the
 /// port for a minute.
 const CLOSE_NS: u64 = 1_000_000_000;
@@ -41,8 +45,8 @@ impl Worker<'_> {
     /// Lets sockets send the next datagram whose last one most likely is lost. An answer that still comes counts, unless
     /// more than [`LOST_MAX`] such datagrams of the socket came after it.
     pub(super) fn presume_lost(&mut self, now_ns: u64) {
-        let mean_ns = self.served_ns.checked_div(self.outcome.answered).unwrap_or(0);
-        let waited_ns = self.lost_after_ns.max(mean_ns.saturating_mul(MEANS));
+        let mean_ns = self.mean_ns().or(self.client.mean_ns);
+        let waited_ns = self.lost_after_ns.max(mean_ns.map_or(UNKNOWN_NS, |ns| ns.saturating_mul(MEANS)));
         let mut next_ns = now_ns.saturating_add(waited_ns);
         for index in 0..self.client.connections.len() as u32 {
             loop {
@@ -64,6 +68,11 @@ impl Worker<'_> {
             }
         }
         self.presume_ns = next_ns;
+    }
+
+    /// How long answers have taken on average in this run.
+    pub(super) fn mean_ns(&self) -> Option<u64> {
+        self.served_ns.checked_div(self.outcome.answered)
     }
 
     /// Closes what servers have not closed, though they said so or were asked to: some wait for the client to do it, and

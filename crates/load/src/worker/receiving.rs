@@ -267,7 +267,9 @@ impl Worker<'_> {
             self.outcome.answered += 1;
             self.outcome.answered_in_schedule += u64::from(now_ns < self.end_ns);
             // When saturating, response is service, which is filled in at the end.
-            if !self.saturates {
+            if self.saturates {
+                self.client.connections[index as usize].times.note(now_ns);
+            } else {
                 self.outcome.response.saturating_record(now_ns - open.intended_ns);
             }
             self.outcome.service.saturating_record(now_ns - open.sent_ns);

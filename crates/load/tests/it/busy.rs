@@ -92,6 +92,16 @@ fn a_saturated_pipeline_is_kept_full() {
     assert_eq!(outcome.response, outcome.service);
 }
 
+/// One answer fits into the time. Their rate is none of what fits.
+#[test]
+fn a_closed_loop_has_the_rate_of_its_answers() {
+    let saturate = Run { schedule: Schedule::Saturate, ..at(1.0, 600) };
+    let outcome = run(&mut [client(slow(360), 2)], &saturate);
+    // Little's law.
+    let at_once = outcome.answered_per_s() * outcome.service.mean() / 1e9;
+    assert!((at_once / 2.0 - 1.0).abs() < 0.2, "{at_once}: {:?}", outcome.intervals);
+}
+
 #[test]
 fn connections_are_added_for_requests_that_would_wait() {
     let grow = Run { when_busy: WhenBusy::Grow, ..at(1000.0, 40) };

@@ -72,6 +72,21 @@ fn what_has_no_answer_is_there_too() {
     }
 }
 
+/// A slice of a race is short. Each continues where the one before it ended, or most connections would never be used.
+#[test]
+fn runs_one_after_another_go_round_all_connections() {
+    let address = serve(|request| request.answer(OK));
+    let mut clients = [client(address, 9)];
+    let mut used = Vec::new();
+    for _ in 0..3 {
+        clients[0].make_ready().unwrap();
+        let (_, exchanges) = logged(&mut clients, &Run { requests: Some(3), ..at(1000.0, 3) });
+        used.extend(exchanges.iter().map(|exchange| exchange.connection));
+    }
+    used.sort_unstable();
+    assert_eq!(used, (0..9).collect::<Vec<_>>());
+}
+
 #[test]
 fn without_a_rate_no_request_is_due() {
     let address = serve(|request| request.answer(OK));

@@ -59,6 +59,7 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
         sent: 51,
         answered: 50,
         answered_in_time: 49,
+        loop_ns: None,
         missed: 1,
         missed_age_max_ns: 40_000_000,
         connection_errors: 0,

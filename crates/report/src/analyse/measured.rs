@@ -36,7 +36,7 @@ fn formula(metric: Metric) -> Formula {
         Metric::Max => Formula::Max,
         Metric::Mean => Formula::Quotient(mean_time),
         Metric::Requests => {
-            Formula::Quotient(|trial| (trial.answered_in_time as f64, trial.duration_ns as f64 / 1e9))
+            Formula::Quotient(|trial| (trial.answered_in_time as f64, trial.throughput_ns() as f64 / 1e9))
         }
         Metric::CpuSoftirq => Formula::Quotient(|trial| softirq(&trial.server_cpu)),
         Metric::CpuSoftirqMax => Formula::Busiest,

@@ -1,6 +1,6 @@
 //! One candidate at every load.
 
-use record::{CpuTime, Measure, RaceRecord, Statistic};
+use record::{CpuTime, Measure, RaceRecord, Statistic, TrialRecord};
 use stats::Percentile;
 
 use super::quantiles::{self, quantiles};
@@ -47,6 +47,8 @@ fn rate(
         Measure::Bandwidth => carried::bytes(cell) as f64 / 1e6,
     };
     let closed = of.rate_per_s.is_none() || measure != Measure::Latency;
+    let server_us = us_per_request(&server, server.busy_ns(), done);
+    let client_us = us_per_request(&client, cell.sum(TrialRecord::client_request_cpu_ns), done);
     RateSummary {
         body_bytes: of.body_bytes,
         requested_rps: of.rate_per_s,
@@ -74,12 +76,10 @@ fn rate(
         frames: carried::frames(cell),
         handshakes: carried::handshakes(cell),
         curve: curve(cell),
-        cpu_us_per_request: us_per_request(&server, done)
-            .zip(us_per_request(&client, done))
-            .map(|(server, client)| server + client),
-        server_cpu_us_per_request: us_per_request(&server, done),
+        cpu_us_per_request: server_us.zip(client_us).map(|(server, client)| server + client),
+        server_cpu_us_per_request: server_us,
         server_softirq_share: softirq_share(&server),
-        client_cpu_us_per_request: us_per_request(&client, done),
+        client_cpu_us_per_request: client_us,
         client_softirq_share: softirq_share(&client),
         by_cpu: by_cpu::by_cpu(cell),
         trials: cell.trials.len() as u64,
@@ -127,9 +127,9 @@ fn curve(cell: &Cell<'_>) -> Vec<CurvePoint> {
         .collect()
 }
 
-/// Busy microseconds a request; `None` where no clock ran, or no request was answered.
-fn us_per_request(cpu: &CpuTime, done: f64) -> Option<f64> {
-    (done > 0.0 && cpu.busy_ns() + cpu.idle_ns > 0).then(|| cpu.busy_ns() as f64 / done / 1e3)
+/// So many nanoseconds of a node's CPUs as microseconds a request; `None` where no clock ran, or no request was answered.
+fn us_per_request(cpu: &CpuTime, spent_ns: u64, done: f64) -> Option<f64> {
+    (done > 0.0 && cpu.all_ns() > 0).then(|| spent_ns as f64 / done / 1e3)
 }
 
 fn softirq_share(cpu: &CpuTime) -> Option<f64> {

@@ -139,5 +139,5 @@ fn rate(trial: &TrialRecord, measure: Measure) -> Option<f64> {
         Measure::Bandwidth => 8e3,
     };
     let counts = trial.void.is_none() && trial.duration_ns > 0;
-    counts.then(|| trial.work(measure) as f64 / trial.duration_ns as f64 * unit)
+    counts.then(|| trial.work(measure) as f64 / trial.throughput_ns() as f64 * unit)
 }

@@ -411,6 +411,7 @@ fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 
             retransmits: 3,
             client_switches: 91_011,
             client_runqueue_ns: 41_000_000,
+            client_spun_ns: 0,
             ..Counters::default()
         },
         stalls: None,

@@ -270,6 +270,7 @@ fn trial(
         sent: samples,
         answered: samples,
         answered_in_time: samples,
+        loop_ns: None,
         missed: 0,
         missed_age_max_ns: 0,
         connection_errors: 0,
