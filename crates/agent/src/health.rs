@@ -1,12 +1,10 @@
 //! The state of an agent over HTTP: health checks and Prometheus's metrics.
 
-use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,6 +24,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::sleep;
 
+use crate::Endpoint;
 use crate::check::Checks;
 use crate::status::Status;
 
@@ -37,41 +36,6 @@ const SECONDS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0
 /// For a port that an agent has which ends just now.
 const PORT_PATIENCE: Duration = Duration::from_secs(1);
 const PORT_PAUSE: Duration = Duration::from_millis(20);
-
-/// Where an agent answers over HTTP.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Endpoint {
-    /// An address of the node: `127.0.0.1:9475`. The agent that keeps the network has it, and one that waits for it does
-    /// not answer there.
-    Address(SocketAddr),
-    /// A socket in the file system: `unix:/run/agent.sock`. The agent answers there also while it waits, so each agent
-    /// needs a path of its own, as every container has.
-    Socket(PathBuf),
-}
-
-impl FromStr for Endpoint {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Endpoint, String> {
-        match text.strip_prefix("unix:") {
-            Some(path) if !path.is_empty() => Ok(Endpoint::Socket(path.into())),
-            Some(_) => Err("unix:PATH is expected".to_owned()),
-            None => {
-                let address = text.parse().map_err(|_| "ADDRESS:PORT or unix:PATH is expected".to_owned());
-                address.map(Endpoint::Address)
-            }
-        }
-    }
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Endpoint::Address(address) => address.fmt(f),
-            Endpoint::Socket(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
 
 /// What is known of an agent's health. Clones are the same.
 #[derive(Debug, Clone)]
@@ -282,16 +246,6 @@ async fn check(State(Health(known)): State<Health>) -> impl IntoResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_endpoint_is_an_address_or_a_socket() {
-        for text in ["127.0.0.1:9475", "[::1]:9475", "unix:/run/agent.sock"] {
-            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
-        }
-        for wrong in ["9475", "unix:", "localhost:9475", "/run/agent.sock"] {
-            assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
-        }
-    }
 
     #[tokio::test]
     async fn a_socket_takes_the_place_of_another_one_and_of_no_other_file() {

@@ -17,6 +17,7 @@ pub mod status;
 
 mod backend;
 mod backoff;
+mod endpoint;
 mod error;
 mod flannel;
 mod health;
@@ -31,8 +32,8 @@ mod run;
 mod settings;
 mod standby;
 
+pub use endpoint::Endpoint;
 pub use error::AgentError;
-pub use health::Endpoint;
 pub use offload::{Offload, OffloadFault, Tunnel};
 pub use rehearse::preview;
 pub use run::run;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use datapath::Family;
+use datapath::{Family, NodeSpec};
 
 /// The family in which clients call and transports wrap.
 pub fn family(ipv6: bool) -> Family {
@@ -28,4 +28,9 @@ pub(crate) fn loopback(family: Family) -> IpAddr {
         Family::V4 => Ipv4Addr::LOCALHOST.into(),
         Family::V6 => Ipv6Addr::LOCALHOST.into(),
     }
+}
+
+/// A node's address on the underlay, in a family in which the topology is called.
+pub(crate) fn on_underlay(node: &NodeSpec, family: Family) -> IpAddr {
+    node.underlay.of(family).expect("nodes have the family in which clients call")
 }

@@ -10,9 +10,10 @@ use crate::cards::CardWire;
 use crate::cni::CniNetwork;
 use crate::family::family;
 use crate::ports::{PUBLISHED_PORT, SERVER_PORT};
+use crate::protocol::protocol;
 use crate::remote::MachineNodes;
 use crate::verbs::RdmaWire;
-use crate::{ByRole, NodeCpus, Wires, workload};
+use crate::{ByRole, NodeCpus, Wires};
 
 /// What a topology is made from.
 #[derive(Debug, Clone)]
@@ -86,7 +87,7 @@ impl Shape {
             rdma: None,
             filter: None,
             flood: None,
-            protocol: workload::protocol(workload.kind),
+            protocol: protocol(workload.kind),
             machines: Some(machines),
         }
     }

@@ -10,20 +10,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use record::{Load, Placement, Steering};
-use serde::{Deserialize, Serialize};
 
 use crate::built_topology::{BuiltTopology, Staffing};
+use crate::steering_choice::Chosen;
 use crate::trial::{Method, rest, run};
 use crate::{LabError, Shape};
-
-/// What was chosen, and why.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Chosen {
-    /// The receiving node's CPUs work on received packets.
-    pub steered: bool,
-    /// In words, with the figures.
-    pub why: String,
-}
 
 /// Steering is given up if the reference then answers more than 1/this as many requests.
 const WORTH: f64 = 0.8;
@@ -79,16 +70,4 @@ pub fn choose(
     let steered = with >= WORTH * without;
     let why = format!("host answers {with:.0} requests/s with RPS and {without:.0} without");
     Ok(Chosen { steered, why })
-}
-
-impl Chosen {
-    /// The choice for the record.
-    pub fn describe(&self) -> String {
-        let way = if self.steered {
-            "RPS: the receiving node's CPUs"
-        } else {
-            "none: the sending CPU receives too"
-        };
-        format!("{way} ({})", self.why)
-    }
 }

@@ -11,10 +11,10 @@ mod specs;
 mod wires;
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use datapath::{End, Family, NodeSpec, Pod, SocketRole, Trace};
+use datapath::{End, NodeSpec, Pod, SocketRole, Trace};
 use linux::{IfName, NetnsName};
 use plan::forwarding::Splice;
 use plan::{Place, Plan, Step};
@@ -23,6 +23,7 @@ use self::keys::TunnelKeys;
 use self::specs::{node, pod};
 use self::wires::wan;
 use crate::cni::{Attachment, CniNetwork};
+use crate::family::on_underlay;
 use crate::ports::{PROXIED_PORT, SERVER_PORT};
 use crate::server::{self, OwnStack};
 use crate::{ByRole, LabError, Shape, packets, side_settings};
@@ -246,11 +247,6 @@ fn name(shape: &Shape, part: &str) -> NetnsName {
 
 fn ifname(text: &str) -> IfName {
     IfName::new(text).expect("the lab's own interface names are valid")
-}
-
-/// A node's address on the underlay, in a family in which the topology is called.
-pub(crate) fn on_underlay(node: &NodeSpec, family: Family) -> IpAddr {
-    node.underlay.of(family).expect("nodes have the family in which clients call")
 }
 
 fn namespaces(shape: &Shape, nodes: &ByRole<NodeSpec>, pods: &ByRole<Pod>, plan: &mut Plan) {

@@ -9,8 +9,6 @@ use load::Outcome;
 use load::witness::{COARSE, FINE};
 use record::{Experiment, Stall, Witnessed};
 
-use crate::workload;
-
 /// Witnesses, the finest first, each with the factor by which it may change the median, either way. A witness whose ticks
 /// keep idle CPUs awake makes the median shorter, and that of a server which never sleeps stays as it is, so a ratio to the
 /// first is bent. The last one may change more: without it the tails are the machine's.
@@ -53,7 +51,7 @@ pub(crate) fn witness(experiment: &Experiment, cpus: &CpuSet) -> Result<Arc<Witn
     if !experiment.witness {
         return Err("none: not wanted".to_owned());
     }
-    if experiment.exact() || !workload::of(experiment.workload.kind).has_capacity() {
+    if experiment.exact() || !experiment.workload.kind.has_capacity() {
         return Err("none: requests of this workload are not due at set times".to_owned());
     }
     if is_emulated() {

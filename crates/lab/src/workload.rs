@@ -8,7 +8,6 @@ mod packets;
 mod requests;
 mod stream;
 
-use datapath::Protocol;
 use record::{Load, TrialRecord, WorkloadKind};
 
 use crate::trial::Method;
@@ -27,12 +26,6 @@ pub(crate) trait WorkloadDriver: Sync {
         load: &Load,
         indexes: (usize, usize),
     ) -> Result<TrialRecord, LabError>;
-
-    /// Whether a server process has to stand for it.
-    fn is_served(&self) -> bool;
-
-    /// Whether the reference's capacity is measured before the race.
-    fn has_capacity(&self) -> bool;
 }
 
 /// What runs the trials of a kind of workload.
@@ -55,9 +48,4 @@ impl BuiltTopology {
     pub fn open(&mut self, body_bytes: u32, connections: u32) -> Result<(), LabError> {
         of(self.workload.kind).open(self, body_bytes, connections)
     }
-}
-
-/// What a data path that publishes ports publishes for a kind.
-pub fn protocol(kind: WorkloadKind) -> Protocol {
-    if kind.is_udp() { Protocol::Udp } else { Protocol::Tcp }
 }

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use libbpf_rs::{MapCore as _, MapFlags};
 use linux::{Error, Mac, Result};
 
+use super::prefixes::bytes_of_prefix;
 use super::skeleton::types::size;
 use super::{replace, words};
 use crate::entry::{self, Entry};
@@ -187,15 +188,6 @@ impl Entry {
             _ => Ok(()),
         })
     }
-}
-
-/// As `struct prefix` lies in memory.
-pub(super) fn bytes_of_prefix(prefix: IpNet) -> Vec<u8> {
-    let (bits, address) = match prefix {
-        IpNet::V4(v4) => (96 + u32::from(v4.prefix_len()), v4.network().to_ipv6_mapped()),
-        IpNet::V6(v6) => (v6.prefix_len().into(), v6.network()),
-    };
-    [&bits.to_ne_bytes()[..], &address.octets()].concat()
 }
 
 /// As `struct tunnel` lies in memory.

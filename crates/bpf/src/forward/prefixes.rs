@@ -7,7 +7,6 @@ use ipnet::{IpNet, Ipv6Net};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use linux::Result;
 
-use super::entries::bytes_of_prefix;
 use super::skeleton::types::home as Home;
 use crate::{ffi, pins};
 
@@ -56,6 +55,15 @@ fn homes(pods: &[IpNet], cluster: &[IpNet]) -> BTreeMap<Vec<u8>, Home> {
         homes.entry(bytes_of_prefix(ipv4)).or_insert(Home::HOME_OUTSIDE);
     }
     homes
+}
+
+/// As `struct prefix` lies in memory.
+pub(super) fn bytes_of_prefix(prefix: IpNet) -> Vec<u8> {
+    let (bits, address) = match prefix {
+        IpNet::V4(v4) => (96 + u32::from(v4.prefix_len()), v4.network().to_ipv6_mapped()),
+        IpNet::V6(v6) => (v6.prefix_len().into(), v6.network()),
+    };
+    [&bits.to_ne_bytes()[..], &address.octets()].concat()
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use crate::pools::Pools;
 use crate::proxy::ProxySetup;
 use crate::remote::Remote;
 use crate::server::{Secret, ServerSetup};
-use crate::workload;
 use crate::{ByRole, LabError, Shape, Topology, target, verbs};
 
 impl BuiltTopology {
@@ -75,7 +74,7 @@ impl BuiltTopology {
     fn start_server(&mut self, staffing: &Staffing) -> Result<(), LabError> {
         let kind = self.workload.kind;
         let body = self.workload.body_bytes.first().copied().unwrap_or(100);
-        if !workload::of(kind).is_served() {
+        if !kind.is_served() {
             return self.open(body, 1).map_err(|error| self.of_plugins(error));
         }
         if let Some(machine) = &staffing.machine {

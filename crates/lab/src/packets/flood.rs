@@ -1,7 +1,6 @@
 //! A flood: frames at a constant rate beside a trial, each of which meets the candidate's filter.
 
 use std::convert::Infallible;
-use std::num::NonZero;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,8 +13,6 @@ use super::Judge;
 use crate::trial::Method;
 use crate::{BuiltTopology, LabError, workload};
 
-/// Where frames of a flood go: the port of the service that discards everything (RFC 863).
-pub(crate) const JUNK_PORT: NonZero<u16> = NonZero::new(9).expect("9 is not 0");
 /// Between two bursts. A card that moderates its interrupts hands frames on in bursts too, about ten times as often.
 const INTERVAL: Duration = Duration::from_millis(1);
 /// The most frames that are late and still sent. A card keeps as many as its ring has room for, and drops the rest.

@@ -16,8 +16,8 @@ use record::{Frames, PacketFilter};
 
 use super::frame::{Endpoint, frame};
 use super::{onward, table};
+use crate::family::on_underlay;
 use crate::ports::SERVER_PORT;
-use crate::topology::on_underlay;
 use crate::{ByRole, LabError};
 
 /// Frames of a call; a veth link takes them in batches of 64. A call has a cost of its own, some microseconds of CPU time.

@@ -22,9 +22,12 @@ use record::PacketFilter;
 
 use crate::ByRole;
 
-pub(crate) use flood::{JUNK_PORT, trial};
+pub(crate) use flood::trial;
 pub(crate) use judge::{Judge, is_whole, sends_on};
 pub(crate) use possible::leave_out;
+
+/// Where frames of a flood go: the port of the service that discards everything (RFC 863).
+pub(crate) const JUNK_PORT: NonZero<u16> = NonZero::new(9).expect("9 is not 0");
 
 /// The link by which a filter sends frames on, and the one at which they end.
 fn onward() -> [IfName; 2] {

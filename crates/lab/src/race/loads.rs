@@ -9,7 +9,7 @@ use super::contest::Contest;
 use super::runners::{Runner, Runners};
 use crate::capacity::without_capacity;
 use crate::limits::possible;
-use crate::{Event, LabError, workload};
+use crate::{Event, LabError};
 
 /// The host as an entrant.
 const REFERENCE: usize = 0;
@@ -23,7 +23,7 @@ impl<A: Arena> Contest<'_, A> {
         writer: &mut Writer,
         emit: &mut dyn FnMut(Event),
     ) -> Result<Option<Vec<Load>>, LabError> {
-        if !workload::of(self.experiment.workload.kind).has_capacity() {
+        if !self.experiment.workload.kind.has_capacity() {
             return announce(without_capacity(self.experiment), writer, emit).map(Some);
         }
         let rates = requested_rates(self.experiment);

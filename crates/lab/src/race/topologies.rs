@@ -19,9 +19,10 @@ use crate::family::{families, family};
 use crate::late::late;
 use crate::machine::machine;
 use crate::profile::profile;
+use crate::protocol::protocol;
 use crate::trial::{Method, connections, run};
 use crate::verbs::RdmaWire;
-use crate::{Event, LabError, Shape, packets, proxy, witness_choice, workload};
+use crate::{Event, LabError, Shape, packets, proxy, witness_choice};
 
 /// Load before the first count of instructions, in counted time, in which a nanosecond is an instruction. Of a new topology
 /// the first ten thousand requests take up to a per cent more: what the kernel learns and keeps is not there yet.
@@ -205,7 +206,7 @@ impl Race {
             rdma: RdmaWire::of(contender, || self.number(contender)),
             filter: contender.filter,
             flood: self.experiment.flood,
-            protocol: workload::protocol(self.experiment.workload.kind),
+            protocol: protocol(self.experiment.workload.kind),
             machines: None,
         }
     }

@@ -57,14 +57,6 @@ impl WorkloadDriver for Download {
         let void = built.detour(&usage.traffic, &work)?.or_else(|| stolen(&usage));
         Ok(record(&downloaded, &usage, indexes, void))
     }
-
-    fn is_served(&self) -> bool {
-        true
-    }
-
-    fn has_capacity(&self) -> bool {
-        false
-    }
 }
 
 fn record(

@@ -53,14 +53,6 @@ impl WorkloadDriver for Packets {
         });
         Ok(TrialRecord { counters: usage.counters, void, ..record(frames, indexes) })
     }
-
-    fn is_served(&self) -> bool {
-        false
-    }
-
-    fn has_capacity(&self) -> bool {
-        false
-    }
 }
 
 /// Works on one CPU, on a thread of its own, whose CPU time is its own.

@@ -23,12 +23,4 @@ impl WorkloadDriver for Requests {
     ) -> Result<TrialRecord, LabError> {
         measure(built, method, load, indexes)
     }
-
-    fn is_served(&self) -> bool {
-        true
-    }
-
-    fn has_capacity(&self) -> bool {
-        true
-    }
 }

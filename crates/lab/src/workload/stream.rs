@@ -79,14 +79,6 @@ impl WorkloadDriver for Stream {
         let void = void.or_else(|| idle(&delivered));
         Ok(record(&delivered, &usage, built.workload.kind.is_udp(), indexes, void))
     }
-
-    fn is_served(&self) -> bool {
-        false
-    }
-
-    fn has_capacity(&self) -> bool {
-        false
-    }
 }
 
 /// What is to flow. Without a method it is only tried.

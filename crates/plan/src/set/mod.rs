@@ -18,7 +18,6 @@ mod queue;
 mod queues;
 mod register;
 mod route;
-mod sets;
 mod sysctl;
 mod wireguard;
 
@@ -26,7 +25,6 @@ use linux::IfName;
 use serde::{Deserialize, Serialize};
 
 use crate::Step;
-use crate::steps::Effect;
 pub use attribute::SetLinkAttribute;
 pub use debug::SetDebug;
 pub use function::SetFunction;
@@ -41,9 +39,8 @@ pub use port::SetPortFlag;
 pub use qdisc::SetRootQdisc;
 pub use queue::{SetQueueCpus, SetQueueFlows};
 pub use queues::QueueState;
-pub(crate) use register::{Held, Register};
+pub(crate) use register::{Along, At, Held, Register, Times, Undoing};
 pub use route::SetRouteMetric;
-use sets::Sets;
 pub use sysctl::SetSysctl;
 pub(crate) use sysctl::is_about_code;
 pub use wireguard::{SetWireGuard, WireGuardEnd};
@@ -63,6 +60,14 @@ pub(crate) trait JournaledRegister: Register {
 
     /// `None` for the state of another register.
     fn kept(any: &AnyHeld) -> Option<&Held<Self>>;
+}
+
+/// What is done with the register of a setting, the same for all.
+pub(crate) trait RegisterVisitor<'s> {
+    /// What comes of it.
+    type Seen;
+
+    fn see<R: JournaledRegister>(self, register: &'s R) -> Self::Seen;
 }
 
 /// Makes the enum of all settings and that of what their registers held, with the names that journals and plans in
@@ -86,9 +91,10 @@ macro_rules! registers {
         }
 
         impl Set {
-            pub(crate) fn effect(&self) -> Box<dyn Effect + '_> {
+            /// Shows its register to a visitor, whichever it is.
+            pub(crate) fn show<'s, V: RegisterVisitor<'s>>(&'s self, visitor: V) -> V::Seen {
                 match self {
-                    $(Set::$name(register) => Box::new(Sets(register)),)*
+                    $(Set::$name(register) => visitor.see(register),)*
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! A register: a value of the kernel that can be read, written and compared.
 //!
 //! Each setting is a type with this trait, in a file of its own. How a register is set, looked at and put back is
-//! written once, in [`super::sets`].
+//! written once, in `steps::setting`.
 
 use std::fmt::Debug;
 

@@ -13,6 +13,7 @@ mod redirect;
 mod replace;
 mod rules;
 mod service;
+mod setting;
 mod share;
 mod splice;
 mod wireguard;
@@ -216,7 +217,7 @@ impl Step {
             Step::LoadServices(programs) => Box::new(service::LoadServices(programs)),
             Step::AttachServices(attachment) => Box::new(service::AttachServices(attachment)),
             Step::ReplaceService(entry) => Box::new(service::ReplaceService(entry)),
-            Step::Set(setting) => setting.effect(),
+            Step::Set(set) => setting::effect(set),
             Step::Share(step) => Box::new(share::SharedStep(step)),
         }
     }

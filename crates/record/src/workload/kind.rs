@@ -121,6 +121,16 @@ impl WorkloadKind {
         }
     }
 
+    /// True if requests are due at set times, so that the reference's capacity is measured before the race.
+    pub fn has_capacity(self) -> bool {
+        self.measure() == Measure::Latency
+    }
+
+    /// True if a server process has to stand for it.
+    pub fn is_served(self) -> bool {
+        !self.is_stream()
+    }
+
     /// True for workloads without answers, whose data is counted where it arrives.
     pub fn is_stream(self) -> bool {
         matches!(self, WorkloadKind::TcpStream | WorkloadKind::UdpStream | WorkloadKind::Packets)

@@ -1,13 +1,14 @@
-//! Circles between the files of a crate: of two files one uses the other, and not the other way round as well. A module and
-//! those below it are one thing in several files, and may.
+//! Circles between the files of a crate: where one file uses another, that one does not use it, nor by way of others. A module
+//! and those below it are one thing in several files, and may.
 
 mod paths;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use self::paths::{Names, names};
 
-/// Two files that may use each other, and why. The list gets shorter: what is no circle any more may not stay in it.
+/// A file that may use another though that leads back to it, and why. The list gets shorter: what is part of no circle any
+/// more may not stay in it.
 const EXCEPTIONS: [(&str, &str); 1] = [
     // A new namespace gets its loopback up, and a netlink socket is opened in a namespace.
     ("crates/linux/src/netlink/mod.rs", "crates/linux/src/netns.rs"),
@@ -23,7 +24,7 @@ struct Module<'a> {
     names: Names<'a>,
 }
 
-/// The files that use each other, of all crates, and the exceptions that are none.
+/// The circles of files, of all crates, and the exceptions that are in none.
 pub(super) fn check(files: &[(String, String)]) -> Vec<String> {
     check_with(files, &EXCEPTIONS)
 }
@@ -34,14 +35,22 @@ fn check_with(files: &[(String, String)], exceptions: &[(&str, &str)]) -> Vec<St
         let Some((name, place)) = place_of(file) else { continue };
         crates.entry(name).or_default().insert(place, Module { file, names: names(content) });
     }
-    let found: BTreeSet<(&str, &str)> = crates.values().flat_map(circles).collect();
-    let circles = found.iter().filter(|circle| !exceptions.contains(circle)).map(|(one, other)| {
-        format!("{one} and {other} use each other; what both need has a file of its own, or belongs to one of them")
-    });
-    let past = exceptions.iter().filter(|exception| !found.contains(*exception)).map(|(one, other)| {
-        format!("crates/xtask/src/tidy/circles.rs: {one} and {other} do not use each other any more")
-    });
-    circles.chain(past).collect()
+    let mut uses: BTreeSet<(&str, &str)> = crates.values().flat_map(uses).collect();
+    let past: Vec<String> = exceptions
+        .iter()
+        .filter(|exception| !uses.contains(exception) || way(&uses, exception.1, exception.0).is_none())
+        .map(|(one, other)| {
+            format!("crates/xtask/src/tidy/circles.rs: {other} does not lead back to {one} any more")
+        })
+        .collect();
+    uses.retain(|one| !exceptions.contains(one));
+    let sentence = |circle: Vec<&str>| {
+        let files = circle.join(" uses ");
+        format!(
+            "{files} uses the first; what they need of each other has a file of its own, or belongs to one of them"
+        )
+    };
+    circles(&uses).into_iter().map(sentence).chain(past).collect()
 }
 
 /// The crate of a file and the module that is in it; `None`: it is of no library or program.
@@ -57,8 +66,8 @@ fn place_of(file: &str) -> Option<(&str, Place)> {
     Some((name, place))
 }
 
-/// The pairs of files of a crate that use each other, in the order of their names.
-fn circles<'a>(modules: &BTreeMap<Place, Module<'a>>) -> BTreeSet<(&'a str, &'a str)> {
+/// Which files of a crate use which.
+fn uses<'a>(modules: &BTreeMap<Place, Module<'a>>) -> BTreeSet<(&'a str, &'a str)> {
     let mut used: BTreeSet<(&Place, &Place)> = BTreeSet::new();
     for (place, module) in modules {
         let imported = module.names.uses.iter().map(|one| one.path.as_slice());
@@ -68,9 +77,37 @@ fn circles<'a>(modules: &BTreeMap<Place, Module<'a>>) -> BTreeSet<(&'a str, &'a 
             imported.chain(named).filter_map(|path| home(modules, place, path, 0)).filter(|home| home.1);
         used.extend(homes.map(|(home, _)| (place, home)).filter(|(place, home)| !related(place, home)));
     }
-    let both = used.iter().filter(|(from, to)| used.contains(&(*to, *from)));
-    let files = both.map(|(from, to)| (modules[*from].file, modules[*to].file));
-    files.filter(|(one, other)| one < other).collect()
+    used.into_iter().map(|(from, to)| (modules[from].file, modules[to].file)).collect()
+}
+
+/// Circles, each the shortest through its first file. No file is in two of them.
+fn circles<'a>(uses: &BTreeSet<(&'a str, &'a str)>) -> Vec<Vec<&'a str>> {
+    let mut found: Vec<Vec<&str>> = Vec::new();
+    let files: BTreeSet<&str> = uses.iter().map(|(from, _)| *from).collect();
+    for file in files {
+        if !found.iter().flatten().any(|other| *other == file) {
+            found.extend(way(uses, file, file));
+        }
+    }
+    found
+}
+
+/// The shortest way by which one file uses another, without the other; `None`: it does not.
+fn way<'a>(uses: &BTreeSet<(&'a str, &'a str)>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
+    let mut ways = VecDeque::from([vec![from]]);
+    let mut seen = BTreeSet::from([from]);
+    while let Some(way) = ways.pop_front() {
+        let last = *way.last().expect("a way has a beginning");
+        for (_, next) in uses.range((last, "")..).take_while(|(of, _)| *of == last) {
+            if *next == to {
+                return Some(way);
+            }
+            if seen.insert(next) {
+                ways.push_back([way.as_slice(), &[*next]].concat());
+            }
+        }
+    }
+    None
 }
 
 /// Whether one is the other, or is below it.
@@ -136,7 +173,7 @@ mod tests {
         assert!(found.iter().zip(expected).all(|(found, expected)| found.contains(expected)), "{found:?}");
     }
 
-    const B_AND_C: &str = "crates/a/src/b.rs and crates/a/src/c.rs use each other";
+    const B_AND_C: &str = "crates/a/src/b.rs uses crates/a/src/c.rs uses the first";
 
     #[test]
     fn two_files_that_use_each_other_are_a_circle() {
@@ -145,6 +182,15 @@ mod tests {
         check(&[("b", "fn f() { crate::c::f() }"), c], &[], &[B_AND_C]);
         check(&[("b", "use crate::c;\nfn f(c: c::C) {}"), c], &[], &[B_AND_C]);
         check(&[("lib", "mod b; mod c; pub use c::{C as D};"), ("b", "use crate::{D};"), c], &[], &[B_AND_C]);
+    }
+
+    #[test]
+    fn a_circle_of_three_is_one() {
+        let (c, d) = (("c", "use crate::d::D;"), ("d", "use crate::b::B;"));
+        let all = "crates/a/src/b.rs uses crates/a/src/c.rs uses crates/a/src/d.rs uses the first";
+        check(&[("b", "use crate::c::C;"), c, d], &[], &[all]);
+        check(&[("b", ""), c, d], &[], &[]);
+        check(&[("b", "use crate::c::C;"), c, d], &[("crates/a/src/d.rs", "crates/a/src/b.rs")], &[]);
     }
 
     #[test]
@@ -168,6 +214,6 @@ mod tests {
         let exception = ("crates/a/src/b.rs", "crates/a/src/c.rs");
         let c = ("c", "use crate::b::B;");
         check(&[("b", "use crate::c::C;"), c], &[exception], &[]);
-        check(&[("b", ""), c], &[exception], &["do not use each other any more"]);
+        check(&[("b", ""), c], &[exception], &["does not lead back to"]);
     }
 }

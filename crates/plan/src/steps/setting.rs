@@ -8,8 +8,7 @@
 use linux::IfName;
 use linux::netlink::LinkInfo;
 
-use super::register::{Along, At, Held, Times, Undoing};
-use super::{JournaledRegister, RegisterState};
+use super::{Effect, MovedBack, Past, UndoOutcome, mistaken};
 use crate::entry::{After, Before, Undone};
 use crate::error::StepError;
 use crate::lack::Lack;
@@ -17,11 +16,24 @@ use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
 use crate::preview::Preview;
-use crate::steps::{Effect, MovedBack, Past, UndoOutcome, mistaken};
+use crate::set::{Along, At, Held, JournaledRegister, RegisterState, RegisterVisitor, Set, Times, Undoing};
 use crate::{Kernel, Place};
 
 /// The step that sets a register.
-pub(crate) struct Sets<'s, R>(pub(crate) &'s R);
+struct Sets<'s, R>(&'s R);
+
+/// The effect of a setting.
+pub(super) fn effect(set: &Set) -> Box<dyn Effect + '_> {
+    struct Effects;
+    impl<'s> RegisterVisitor<'s> for Effects {
+        type Seen = Box<dyn Effect + 's>;
+
+        fn see<R: JournaledRegister>(self, register: &'s R) -> Box<dyn Effect + 's> {
+            Box::new(Sets(register))
+        }
+    }
+    set.show(Effects)
+}
 
 impl<R: JournaledRegister> Effect for Sets<'_, R> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
