@@ -7,6 +7,7 @@ mod built_topology;
 mod by_role;
 mod candidate;
 mod capacity;
+mod card_look;
 mod cards;
 mod channel;
 mod cni;

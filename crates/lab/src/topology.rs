@@ -22,6 +22,7 @@ use plan::{Place, Plan, Step};
 use self::keys::TunnelKeys;
 use self::specs::{node, pod};
 use self::wires::wan;
+use crate::card_look::CardInterrupts;
 use crate::cni::{Attachment, CniNetwork};
 use crate::family::on_underlay;
 use crate::ports::{PROXIED_PORT, SERVER_PORT};
@@ -55,6 +56,8 @@ pub struct Topology {
     pub attachments: Option<ByRole<Attachment>>,
     /// What counters have to show of the packets between client and server.
     pub traces: Vec<Trace>,
+    /// The interrupts of the nodes' cards, where they have any and these are up.
+    pub(crate) card_interrupts: Option<CardInterrupts>,
     /// What of it is on the server's machine, where that is another.
     pub there: Option<Half>,
 }
@@ -136,6 +139,7 @@ impl Topology {
             keys,
             attachments,
             traces,
+            card_interrupts: None,
             there,
             nodes,
             shape,

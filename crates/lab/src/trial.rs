@@ -401,6 +401,7 @@ fn record(
         client_by_cpu: usage.client.clone(),
         server_by_cpu: usage.server.clone(),
         counters: usage.with_threads(&outcome.threads),
+        cards: usage.cards.clone(),
         carried: None,
         frames: None,
         junk: None,

@@ -7,8 +7,9 @@ use linux::CpuSet;
 use linux::procfs::{Procfs, Stat};
 use load::ThreadCost;
 use plan::Place;
-use record::{Counters, CpuTime};
+use record::{CardCounts, Counters, CpuTime};
 
+use crate::card_look::CardLook;
 use crate::remote::Spent;
 use crate::traffic::Traffic;
 use crate::{LabError, NodeCpus, Topology};
@@ -25,6 +26,8 @@ pub(crate) struct CounterSnapshot {
     udp_errors: u64,
     wire_drops: u64,
     traffic: Traffic,
+    /// Of a topology whose nodes have cards, once these are up.
+    cards: Option<CardLook>,
 }
 
 /// The difference of two looks.
@@ -38,12 +41,18 @@ pub(crate) struct Usage {
     pub counters: Counters,
     /// What links and routes counted, by namespace.
     pub traffic: Traffic,
+    /// What the cards and the CPUs that received from them counted, where the wire has cards.
+    pub cards: Option<CardCounts>,
 }
 
 impl CounterSnapshot {
     /// Looks now at this machine's part of a topology. Takes well under a millisecond; nothing is measured meanwhile.
     pub(crate) fn take(topology: &Topology) -> Result<CounterSnapshot, LabError> {
-        CounterSnapshot::at(&topology.places(), &topology.traces)
+        let mut snapshot = CounterSnapshot::at(&topology.places(), &topology.traces)?;
+        if let Some(of) = &topology.card_interrupts {
+            snapshot.cards = Some(CardLook::take(&Procfs::kernel(), of)?);
+        }
+        Ok(snapshot)
     }
 
     /// The same, for these namespaces and counters.
@@ -78,6 +87,7 @@ impl CounterSnapshot {
             udp_errors: 0,
             wire_drops: 0,
             traffic: Traffic::default(),
+            cards: None,
         })
     }
 
@@ -117,6 +127,7 @@ impl CounterSnapshot {
                 ..Counters::default()
             },
             traffic: self.traffic.since(&earlier.traffic),
+            cards: self.cards.as_ref().zip(earlier.cards.as_ref()).map(|(now, then)| now.since(then)),
         }
     }
 

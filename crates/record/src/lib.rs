@@ -4,6 +4,7 @@
 //! round at most, and a damaged last line is as if it had never been written. This is the project's one stable file
 //! format beside the experiment file; both carry a version.
 
+mod card_counts;
 mod decimal;
 mod experiment;
 mod experiment_error;
@@ -26,6 +27,7 @@ mod tuning;
 mod wire;
 mod workload;
 
+pub use card_counts::CardCounts;
 pub use experiment::{
     AuthorsRun, AxisUnit, Candidate, Card, CardError, Clock, Experiment, Flood, Machines, Over, Placement,
     Plant, Proxies, ProxyKind, Stack, StackKind, StackWait, Steering, Sweep, SweepPosition, SweepValue,

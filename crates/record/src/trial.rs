@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Histogram, Measure};
+use crate::{CardCounts, Histogram, Measure};
 
 /// What one trial gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,6 +55,9 @@ pub struct TrialRecord {
     pub server_by_cpu: BTreeMap<u16, CpuTime>,
     /// What the stacks counted.
     pub counters: Counters,
+    /// What the cards of the wire counted, and the CPUs that received from them; where the wire has cards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cards: Option<CardCounts>,
     /// What was carried; of downloads and streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried: Option<Transfer>,

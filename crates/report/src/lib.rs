@@ -5,6 +5,7 @@
 
 mod analyse;
 mod by_cpu;
+mod card_counts;
 mod carried;
 mod figures;
 pub mod html;
@@ -28,6 +29,7 @@ mod void;
 
 pub use analyse::{analyse, map};
 pub use by_cpu::{CpuNode, CpuShares};
+pub use card_counts::{CardSummary, Counted, CpuCounts};
 pub use json::{json, json_of_all, json_of_pairs};
 pub use late::{CauseShare, LateAnswers, LateLoad, LatePercentile, LateStep};
 pub use pairs::{PairFigure, PairRace, PairsFinding, PairsMap, PathMap, UnansweredShares, WorsePathFigure};

@@ -8,6 +8,7 @@ use serde::Serialize;
 use verdict::{Shortfall, Verdict};
 
 use crate::by_cpu::CpuShares;
+use crate::card_counts::CardSummary;
 use crate::figures;
 use crate::late::LateLoad;
 use crate::profile::ProfiledLoad;
@@ -94,6 +95,20 @@ impl Summary {
             (!shares.is_empty()).then_some((index, candidate, shares))
         };
         self.candidates.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// The candidates at a load with the counts of their cards; empty where the wire has none.
+    pub(crate) fn cards(&self, load: usize) -> Vec<(usize, &Candidate, &CardSummary)> {
+        let of = |(index, candidate)| {
+            let candidate: &Candidate = candidate;
+            Some((index, candidate, candidate.rates.get(load)?.cards.as_ref()?))
+        };
+        self.candidates.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// Whether cards were counted at any load.
+    pub(crate) fn has_cards(&self) -> bool {
+        self.candidates.iter().flat_map(|candidate| &candidate.rates).any(|rate| rate.cards.is_some())
     }
 }
 
@@ -234,6 +249,9 @@ pub struct RateSummary {
     /// The time of each single CPU, the server's first; empty if it was not requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_cpu: Vec<CpuShares>,
+    /// How often the cards interrupted, and what each CPU received from them; where the wire has cards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cards: Option<CardSummary>,
     /// The number of trials that count.
     pub trials: u64,
     /// Measured time of those, in seconds.

@@ -93,6 +93,19 @@ fn a_race_in_emulation_says_so_and_can_be_interrupted() {
         "{stdout}"
     );
     assert!(stdout.contains("not watched for stalls (none: QEMU emulates"), "{stdout}");
+    // Of both ends, whose interrupts have the same names in all nodes.
+    let race = record::RaceRecord::read(&sandbox.record()).unwrap();
+    for trial in race.rounds.iter().flat_map(|round| &round.trials) {
+        let counts = trial.cards.as_ref().expect("the wire has cards");
+        let all = |of: &std::collections::BTreeMap<u16, u64>| of.values().sum::<u64>();
+        let interrupts = [all(&counts.client_interrupts), all(&counts.server_interrupts)];
+        assert!(trial.answered == 0 || interrupts.iter().all(|count| *count > 0), "{counts:?}");
+        assert!(all(&counts.packets) >= 2 * trial.answered && all(&counts.net_rx) > 0, "{trial:?}");
+    }
+    assert!(
+        stdout.contains("packets a NET_RX") && stdout.contains("times over emulated igb cards"),
+        "{stdout}"
+    );
     let page = std::fs::read_to_string(sandbox.record().with_file_name("report.html")).unwrap();
     assert!(page.contains("wire (igb)") && page.contains("two of model igb for each candidate"), "{page}");
     sandbox.assert_nothing_left();

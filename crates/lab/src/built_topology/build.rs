@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use record::Plant;
 
 use super::{AppliedPlan, BuiltTopology, Staffing};
+use crate::card_look;
 use crate::cards;
 use crate::cni::Attachment;
 use crate::packets::{JUNK_PORT, Judge};
@@ -45,6 +46,7 @@ impl BuiltTopology {
         built.applied.apply(&built.topology.plan)?;
         if built.topology.shape.cards.is_some() {
             cards::await_carrier(name, &built.topology.nodes)?;
+            built.topology.card_interrupts = Some(card_look::interrupts(&built.topology.nodes)?);
         }
         if let Some(wire) = &built.topology.shape.rdma {
             built.verbs = Some(verbs::await_devices(name, *wire)?);

@@ -311,6 +311,7 @@ mod tests {
             client_by_cpu: BTreeMap::new(),
             server_by_cpu: BTreeMap::new(),
             counters: Counters::default(),
+            cards: None,
             carried: None,
             frames: None,
             junk: None,

@@ -88,6 +88,7 @@ fn record(
         client_by_cpu: usage.client.clone(),
         server_by_cpu: usage.server.clone(),
         counters: usage.with_threads(&downloaded.threads),
+        cards: usage.cards.clone(),
         carried: Some(Transfer {
             bytes: downloaded.bytes,
             objects_ns: Some(downloaded.times_ns),

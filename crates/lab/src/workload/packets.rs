@@ -86,6 +86,7 @@ fn record(frames: Frames, (entrant, load): (usize, usize)) -> TrialRecord {
         client_by_cpu: BTreeMap::new(),
         server_by_cpu: BTreeMap::new(),
         counters: record::Counters::default(),
+        cards: None,
         carried: None,
         frames: Some(frames),
         junk: None,

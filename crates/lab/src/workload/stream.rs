@@ -187,6 +187,7 @@ fn record(
         client_by_cpu: usage.client.clone(),
         server_by_cpu: usage.server.clone(),
         counters: usage.with_threads(&delivered.threads),
+        cards: usage.cards.clone(),
         carried: Some(Transfer {
             bytes: delivered.bytes,
             objects_ns: None,

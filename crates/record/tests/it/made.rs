@@ -71,6 +71,7 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
         client_by_cpu: BTreeMap::new(),
         server_by_cpu: BTreeMap::new(),
         counters: Counters { retransmits: 1, ..Counters::default() },
+        cards: None,
         carried: None,
         frames: None,
         junk: None,

@@ -152,7 +152,7 @@ fn of_percentile(
     Ok(OurFigure { value, resampled: resamples.iter().map(at).collect() })
 }
 
-fn of_quotient(
+pub(super) fn of_quotient(
     cell: &Cell<'_>,
     of: impl Fn(&TrialRecord) -> (f64, f64),
     resamples: &Resamples,

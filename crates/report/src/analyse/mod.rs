@@ -1,6 +1,7 @@
 //! From a record to a [`Summary`]: trials are merged, resampled, compared and put into words.
 
 mod by_cpu;
+mod card_counts;
 mod carried;
 mod describe;
 mod exact;
@@ -195,6 +196,12 @@ fn notes(race: &RaceRecord, cells: &Cells<'_>, units: &ResamplingUnits, noise: &
     }
     if let Some(machine) = race.header.machine.facts.get("virtual machine") {
         notes.push(format!("this race ran in a virtual machine, {machine}"));
+    }
+    if let Some(card) = race.header.experiment.underlay.wire {
+        notes.push(format!(
+            "times over emulated {card} cards mean nothing, nor do ratios and verdicts of them: read how often the cards interrupted, \
+             and which CPU received what"
+        ));
     }
     match (units.unit, units.count) {
         (_, 0 | 1) => notes.push("one round gives no interval, so nothing is compared".to_owned()),

@@ -4,7 +4,7 @@ use record::{CpuTime, Measure, RaceRecord, Statistic, TrialRecord};
 use stats::Percentile;
 
 use super::quantiles::{self, quantiles};
-use super::{by_cpu, carried, describe, ratio, ratios, reason, stalls, tail};
+use super::{by_cpu, card_counts, carried, describe, ratio, ratios, reason, stalls, tail};
 use crate::past;
 use crate::quantities::{CurvePoint, Ratios};
 use crate::summary::{Need, Precision, RateSummary};
@@ -82,6 +82,7 @@ fn rate(
         client_cpu_us_per_request: client_us,
         client_softirq_share: softirq_share(&client),
         by_cpu: by_cpu::by_cpu(cell),
+        cards: card_counts::counts(race, cell, (cells.part(entrant, load).units, cells.units)),
         trials: cell.trials.len() as u64,
         measured_s: cell.measured_s(),
         void_trials: cell.void.len() as u64,

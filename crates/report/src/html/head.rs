@@ -183,6 +183,7 @@ fn contents(m: &mut Markup, summary: &Summary) {
     let published = has_published.then_some(("#published", "Published figures"));
     let sampled: &[(&str, &str)] =
         if summary.profiles.is_empty() { &[] } else { &[("#profile", "Where it goes")] };
+    let cards = summary.has_cards().then_some(("#cards", "Interrupts"));
     let late = (!summary.late.is_empty()).then_some(("#late", "Late answers"));
     let course = summary.timeline.is_some().then_some(("#timeline", "Course"));
     let parts = [
@@ -202,6 +203,7 @@ fn contents(m: &mut Markup, summary: &Summary) {
             .iter()
             .chain(&swept)
             .chain(figures)
+            .chain(&cards)
             .chain(&late)
             .chain(sampled)
             .chain(&course)

@@ -5,6 +5,7 @@
 
 mod by_cpu;
 mod capacity;
+mod card_counts;
 mod cpu;
 mod curve;
 mod departure;
@@ -126,6 +127,7 @@ fn body(m: &mut Markup, summary: &Summary) {
             cpu::section(m, summary);
         }
     }
+    card_counts::section(m, summary);
     late::section(m, summary);
     profile::section(m, summary);
     timeline::section(m, summary);

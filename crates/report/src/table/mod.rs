@@ -1,6 +1,7 @@
 //! The summary on a terminal: a table for each load, what could not run, the noise, and the verdict.
 
 mod by_cpu;
+mod card_counts;
 mod columns;
 mod exact;
 mod grid;
@@ -71,6 +72,7 @@ fn drawn(summary: &Summary, style: Style) -> String {
             Some(counts) => text.push_str(&exact::block(counts, carried::measure(summary), style)),
             None => text.push_str(&block(summary, index, load, style)),
         }
+        text.push_str(&card_counts::block(summary, index, style));
     }
     summary.late.iter().for_each(|load| text.push_str(&late::block(load, style)));
     summary.profiles.iter().for_each(|profiled| text.push_str(&profile::block(profiled, style)));

@@ -282,6 +282,7 @@ fn trial(
         client_by_cpu: BTreeMap::new(),
         server_by_cpu: BTreeMap::new(),
         counters: Counters { retransmits: lost, rto_expiries: lost, ..Counters::default() },
+        cards: None,
         carried: None,
         frames: None,
         junk: None,

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod by_cpu;
+mod cards;
 #[cfg(test)]
 mod exact;
 #[cfg(test)]
