@@ -6,23 +6,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use datapath::NodeSpec;
+use linux::IfName;
+use linux::interrupts::{Interrupt, Interrupts};
 use linux::procfs::{PerCpu, Procfs, SoftnetCpu};
 use linux::sysfs::NetSysfs;
+use plan::Place;
 use record::CardCounts;
 
 use crate::{ByRole, LabError};
 
-/// The numbers of the interrupts of both nodes' cards.
-pub(crate) type CardInterrupts = ByRole<BTreeSet<u32>>;
+/// The interrupts of both nodes' cards.
+pub(crate) type CardInterrupts = ByRole<Vec<Interrupt>>;
 
 /// The interrupts of the cards that nodes have taken. A driver may ask for others when a card comes up or gets other queues, so
 /// they are known when all that is done.
 pub(crate) fn interrupts(nodes: &ByRole<NodeSpec>) -> Result<CardInterrupts, LabError> {
-    let of = |node: &NodeSpec| -> Result<BTreeSet<u32>, LabError> {
-        Ok(NetSysfs::open(&node.place.open()?)?.interrupts(&node.wire)?)
-    };
+    let of = |node: &NodeSpec| interrupts_of(&node.place, &node.wire);
     let ByRole { client, server } = nodes;
     Ok(ByRole { client: of(client)?, server: of(server)? })
+}
+
+/// The interrupts of a card that is up in this namespace.
+pub(crate) fn interrupts_of(place: &Place, card: &IfName) -> Result<Vec<Interrupt>, LabError> {
+    let numbers = NetSysfs::open(&place.open()?)?.interrupts(card)?;
+    let mut all = Interrupts::kernel().list()?;
+    all.retain(|one| numbers.contains(&one.number));
+    Ok(all)
 }
 
 /// One look.
@@ -36,7 +45,8 @@ pub(crate) struct CardLook {
 impl CardLook {
     pub(crate) fn take(procfs: &Procfs, of: &CardInterrupts) -> Result<CardLook, LabError> {
         let all = procfs.interrupts()?;
-        let by_cpu = |numbers: &BTreeSet<u32>| {
+        let by_cpu = |own: &[Interrupt]| {
+            let numbers: BTreeSet<u32> = own.iter().map(|one| one.number).collect();
             let mut sums = PerCpu::new();
             for interrupt in all.iter().filter(|one| numbers.contains(&one.number)) {
                 interrupt.counts.iter().for_each(|(cpu, count)| *sums.entry(*cpu).or_default() += count);
@@ -118,7 +128,8 @@ mod tests {
     #[test]
     fn counts_are_those_of_the_nodes_own_cards_by_cpu() {
         let dir = tempfile::tempdir().unwrap();
-        let of = ByRole { client: [25].into(), server: [30, 31].into() };
+        let named = |number| Interrupt { number, name: "eth0-TxRx-0".to_owned() };
+        let of = ByRole { client: vec![named(25)], server: vec![named(30), named(31)] };
         let before = CardLook::take(&procfs(dir.path(), 0), &of).unwrap();
         let after = CardLook::take(&procfs(dir.path(), 100), &of).unwrap();
         let one = |count| BTreeMap::from([(1, count)]);

@@ -107,11 +107,8 @@ impl TrialNetns {
         if matches!(setting.lives, Lives::CpuLatency | Lives::Debug(_) | Lives::Module(_)) {
             return Ok(Err("all of this machine shares it; `hostgap tune apply` can set it".to_owned()));
         }
-        if setting.lives == Lives::Interrupts {
-            return Ok(Err(
-                "an interrupt of a card has its name only when that is up; it is for `hostgap tune apply`"
-                    .to_owned(),
-            ));
+        if setting.lives == Lives::Interrupts && self.machine != MachineUse::OursWithCards {
+            return Ok(Err("a veth has no interrupts; it takes a wire between cards (`--wire`)".to_owned()));
         }
         if self.machine == MachineUse::OursWithCards && is_of_card(setting.lives) {
             return Ok(Ok(setting.clone()));
@@ -148,7 +145,7 @@ impl TrialNetns {
 
 /// Whether a setting is one of a card or of its queues, which its driver may refuse.
 pub(crate) fn is_of_card(lives: Lives) -> bool {
-    matches!(lives, Lives::Nic(_) | Lives::Indirection | Lives::Rss(_) | Lives::Mtu)
+    matches!(lives, Lives::Nic(_) | Lives::Indirection | Lives::Rss(_) | Lives::Interrupts | Lives::Mtu)
         || lives == Lives::Attribute(LinkAttribute::Threaded)
         || matches!(lives, Lives::Queue(QueueFile::RpsCpus | QueueFile::XpsCpus))
 }

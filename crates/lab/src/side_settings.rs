@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use datapath::{NodeSpec, Pod, Reach, SocketRole, SpecError};
 use ipnet::IpNet;
 use linux::ethtool::NicParameter;
+use linux::interrupts::Interrupt;
 use linux::qdisc::Tbf;
 use linux::{IfName, Qdisc};
 use plan::{Place, Plan, Set, SetRootQdisc, Step};
@@ -71,6 +72,56 @@ pub(crate) fn plan(shape: &Shape, sides: &ByRole<Whereabouts<'_>>, plan: &Plan) 
         }
     }
     Ok(made)
+}
+
+/// What gives interrupts of cards their CPUs, once the cards are up and their drivers have said which they are.
+pub(crate) fn interrupts(
+    shape: &Shape,
+    nodes: &ByRole<NodeSpec>,
+    found: &ByRole<Vec<Interrupt>>,
+) -> Result<Plan, SpecError> {
+    let Settings { client, server } = &shape.settings;
+    let mut made = Plan::new();
+    for (node, settings, cpus, interrupts) in [
+        (&nodes.client, client, &shape.cpus.client, &found.client),
+        (&nodes.server, server, &shape.cpus.server, &found.server),
+    ] {
+        let site = Site {
+            process: node.place.clone(),
+            routes: Vec::new(),
+            node: node.place.clone(),
+            wire: node.wire.clone(),
+            cpus: cpus.clone(),
+            nic: Nic { interrupts: interrupts.clone(), ..nic(shape.cards.as_ref(), settings) },
+        };
+        for setting in placing(settings) {
+            let steps = setting.plan(&site);
+            if steps.steps.is_empty() {
+                return Err(refused("interrupts", "the card has none that belongs to a queue"));
+            }
+            made.extend(steps);
+        }
+    }
+    Ok(made)
+}
+
+/// The same for people who read, who have no numbers of interrupts before the cards are up.
+pub(crate) fn interrupts_in_words(settings: &Settings) -> Vec<String> {
+    let Settings { client, server } = settings;
+    let of = |whose: &'static str, settings: &[Setting]| -> Vec<String> {
+        let line = |setting: &Setting| {
+            let cpus = &setting.value;
+            format!(
+                "# when the {whose}'s card is up: /proc/irq/N/smp_affinity_list of its queues, one CPU of {cpus} each in turn"
+            )
+        };
+        placing(settings).map(line).collect()
+    };
+    [of("client", client), of("server", server)].concat()
+}
+
+fn placing(settings: &[Setting]) -> impl Iterator<Item = &Setting> {
+    settings.iter().filter(|setting| setting.lives == Lives::Interrupts)
 }
 
 /// The queues of the wire's end: those of its card; of a veth one, unless settings say otherwise.

@@ -172,7 +172,11 @@ impl Topology {
         };
         let plugins =
             self.attachments.iter().flat_map(|pods| pods.as_ref().both()).flat_map(Attachment::commands);
-        here.into_iter().chain(plugins).collect()
+        let placed = match self.card_interrupts {
+            None => side_settings::interrupts_in_words(&self.shape.settings),
+            Some(_) => Vec::new(),
+        };
+        here.into_iter().chain(placed).chain(plugins).collect()
     }
 
     /// The control group of the client and the server, where the data path or a spliced proxy asks that their processes

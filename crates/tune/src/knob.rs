@@ -203,10 +203,11 @@ impl Knob {
                 };
                 if parameters.iter().all(of_veth) { Races::All } else { Races::BetweenCards }
             }
-            Lives::Attribute(LinkAttribute::Threaded) | Lives::Indirection | Lives::Rss(_) => {
-                Races::BetweenCards
-            }
-            Lives::Attribute(LinkAttribute::VirtualFunctions) | Lives::Interrupts => Races::Never,
+            Lives::Attribute(LinkAttribute::Threaded)
+            | Lives::Indirection
+            | Lives::Rss(_)
+            | Lives::Interrupts => Races::BetweenCards,
+            Lives::Attribute(LinkAttribute::VirtualFunctions) => Races::Never,
             Lives::Attribute(_) => Races::All,
             Lives::Machine(_) => Races::OwnMachine,
             Lives::Debug(_) | Lives::Module(_) | Lives::CpuLatency => Races::Never,

@@ -17,7 +17,7 @@ use crate::pools::Pools;
 use crate::proxy::ProxySetup;
 use crate::remote::Remote;
 use crate::server::{Secret, ServerSetup};
-use crate::{ByRole, LabError, Shape, Topology, target, verbs};
+use crate::{ByRole, LabError, Shape, Topology, side_settings, target, verbs};
 
 impl BuiltTopology {
     /// Builds the topology and starts its server. `dir` is a directory of ours that does not exist yet; it gets the
@@ -46,7 +46,7 @@ impl BuiltTopology {
         built.applied.apply(&built.topology.plan)?;
         if built.topology.shape.cards.is_some() {
             cards::await_carrier(name, &built.topology.nodes)?;
-            built.topology.card_interrupts = Some(card_look::interrupts(&built.topology.nodes)?);
+            built.place_interrupts()?;
         }
         if let Some(wire) = &built.topology.shape.rdma {
             built.verbs = Some(verbs::await_devices(name, *wire)?);
@@ -59,6 +59,17 @@ impl BuiltTopology {
         }
         built.take_stock()?;
         Ok(built)
+    }
+
+    /// Gives interrupts of cards their CPUs, which takes cards that are up: their drivers name interrupts then.
+    fn place_interrupts(&mut self) -> Result<(), LabError> {
+        let Topology { shape, nodes, .. } = &self.topology;
+        let found = card_look::interrupts(nodes)?;
+        let placed = side_settings::interrupts(shape, nodes, &found)?;
+        self.applied.apply(&placed)?;
+        self.topology.plan.extend(placed);
+        self.topology.card_interrupts = Some(found);
+        Ok(())
     }
 
     /// Lets CNI plugins join the pods; the server's address is what they say.

@@ -3,12 +3,12 @@
 
 use linux::{IfName, NetnsName};
 use plan::{ApplyError, Place, Plan, SetLinkUp, Step};
-use tune::{Setting, Settings, Site};
+use tune::{Lives, Nic, Setting, Settings, Site};
 
 use super::CardWire;
 use crate::built_topology::AppliedPlan;
 use crate::proving::is_of_card;
-use crate::{Contender, Home, LabError, side_settings};
+use crate::{Contender, Home, LabError, card_look, side_settings};
 
 /// Adds to contenders why such cards do not take their settings, or do not serve their servers. The cards are as before when it
 /// returns.
@@ -53,7 +53,8 @@ fn refused(
     if ranked.is_empty() {
         return Ok(None);
     }
-    ranked.sort_by_key(|setting| setting.rank());
+    // A topology asks for interrupts when its card has all the rest, and carries.
+    ranked.sort_by_key(|setting| (setting.lives == Lives::Interrupts, setting.rank()));
     let claim = home.claim()?;
     let name = NetnsName::new(format!("hg-{}-card", claim.id())).expect("an id is part of a name");
     let (place, wire_end) = (Place::Netns(name), IfName::new("eth0").expect("a constant name is valid"));
@@ -89,7 +90,20 @@ fn first_refused(
     up.push(node, SetLinkUp { link: wire.clone() });
     applied.apply(&up)?;
     for setting in ranked {
-        let Err(error) = applied.apply(&setting.plan(site)) else { continue };
+        let plan = match setting.lives {
+            Lives::Interrupts => {
+                let interrupts = card_look::interrupts_of(node, wire)?;
+                setting.plan(&Site { nic: Nic { interrupts, ..site.nic.clone() }, ..site.clone() })
+            }
+            _ => setting.plan(site),
+        };
+        if setting.lives == Lives::Interrupts && plan.steps.is_empty() {
+            return Ok(Some(format!(
+                "{}: the card has no interrupt that belongs to a queue",
+                setting.knob.id
+            )));
+        }
+        let Err(error) = applied.apply(&plan) else { continue };
         let LabError::Build { why, .. } = &error else { return Err(error) };
         let ApplyError::Step { why, .. } = why.as_ref() else { return Err(error) };
         return Ok(Some(format!("{} = {}: {why}", setting.knob.id, setting.value)));
