@@ -121,6 +121,28 @@ fn where_loss_is_raced_each_packet_is_lost_by_itself() {
     }
 }
 
+/// Emulation bends every time and every share of it, whatever a publication measured.
+#[test]
+fn over_emulated_cards_no_figure_is_compared() {
+    let mut raced = 0;
+    for (name, path) in all() {
+        let experiment = Experiment::from_toml(&std::fs::read_to_string(path).unwrap()).unwrap().swept();
+        if experiment.underlay.wire.is_none() {
+            continue;
+        }
+        for figure in &experiment.published {
+            let is_shown = figure.metric.is_none() || !figure.not_comparable.is_empty();
+            assert!(is_shown, "{name}: {}", figure.key);
+        }
+        assert!(
+            experiment.vm.as_ref().is_some_and(|vm| vm.cpus > 2),
+            "{name}: packets need CPUs to spread over"
+        );
+        raced += 1;
+    }
+    assert!(raced > 0, "there are scenarios over cards");
+}
+
 /// A candidate's own name, or that of its data path and its side in a container.
 fn called(candidate: &Candidate) -> String {
     let path = Candidate {
