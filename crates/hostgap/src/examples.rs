@@ -128,11 +128,6 @@ const EXAMPLES: &[(&str, &str)] = &[
   hostgap lab list --json | jq -r '.owners[] | [.id, .state] | @tsv'",
     ),
     (
-        "cni",
-        "Examples:
-  hostgap cni conformance /opt/cni/bin/bridge",
-    ),
-    (
         "cni conformance",
         "Examples:
   hostgap cni conformance /usr/lib/cni/bridge                  all cases, with a default configuration
@@ -201,7 +196,8 @@ const EXAMPLES: &[(&str, &str)] = &[
         "cni",
         "Examples:
   hostgap cni install --attach ptp --name pods --subnet 10.244.1.0/24
-  hostgap cni uninstall --name pods",
+  hostgap cni uninstall --name pods
+  hostgap cni conformance /opt/cni/bin/bridge",
     ),
     (
         "cni install",
@@ -395,6 +391,15 @@ mod tests {
             assert!(own > 0, "hostgap{path} has examples of other commands alone");
         }
         assert!(read > 60, "{read} examples were read");
+    }
+
+    /// The second text of a command would take the place of the first.
+    #[test]
+    fn each_command_has_one_text() {
+        let mut paths: Vec<&str> = EXAMPLES.iter().map(|(path, _)| *path).collect();
+        paths.sort_unstable();
+        let twice: Vec<_> = paths.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+        assert!(twice.is_empty(), "{twice:?}");
     }
 
     #[test]
