@@ -8,6 +8,8 @@ use std::time::Duration;
 use agent::lease::Lease;
 use agent::source::etcd::EtcdSource;
 use rustix::process::Signal;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
@@ -184,11 +186,25 @@ fn an_etcd_that_hangs_is_noticed() {
 
 #[test]
 fn another_member_is_asked_when_one_fails() {
-    with_etcd(&config(), async |_| {
-        let dead = "http://127.0.0.1:1".to_owned();
-        let endpoints = vec![dead.clone(), ENDPOINT.to_owned(), dead];
+    with_etcd(&config(), async |etcd| {
+        // A member that takes every connection and hangs up.
+        let member = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoints = vec![ENDPOINT.to_owned(), format!("http://{}", member.local_addr().unwrap())];
+        let (count, mut asked) = watch::channel(0);
+        tokio::spawn(async move {
+            while member.accept().await.is_ok() {
+                count.send_modify(|times| *times += 1);
+            }
+        });
         let mut one = Node::start_as(EtcdSource::at(endpoints), node(1));
         one.own().await;
+        // Which of them was asked first is drawn: now the one that it has fails.
+        one.until(|seen| seen.unreachable.is_none()).await;
+        let before = *asked.borrow();
+        lose(etcd, &mut one).await;
+        patiently(asked.wait_for(|times| *times > before)).await.unwrap();
+        etcd.start();
+        one.until(|seen| seen.unreachable.is_none()).await;
     });
 }
 

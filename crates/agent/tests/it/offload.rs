@@ -208,8 +208,15 @@ fn what_a_whole_card_does_is_left_to_it() {
     let is_whole = |status: &Status| {
         status.offload.len() == 2 && status.offload.values().all(|offload| offload.is_whole)
     };
-    a.until("both tunnels of a", is_whole);
-    b.until("both tunnels of b", is_whole);
+    for (agent, node) in [(&a, "A"), (&b, "B")] {
+        let status = agent.until("both tunnels", is_whole);
+        for tunnel in status.offload.keys() {
+            let features = nodes.at(&format!("ip netns exec {node} ethtool -k {tunnel}"));
+            for left in ["tx-checksum-ip-generic", "tx-tcp-segmentation", "tx-tcp6-segmentation"] {
+                assert!(features.contains(&format!("{left}: on")), "{node}, {tunnel}: {features}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn a_death_while_taking_back_an_addition_is_gone_on_with() {
 
 /// On request everything is undone, even in the middle of an addition.
 #[test]
-fn rollback_needs_no_phase() {
+fn an_addition_that_died_is_taken_back_on_request() {
     if !require_root() {
         return;
     }
