@@ -15,6 +15,6 @@ pub(crate) fn check(file: &str, got: &str) {
     assert!(
         expected == got,
         "{file} is not what the code makes now\n--- expected\n{expected}--- got\n{got}--- \
-         to accept: HOSTGAP_ACCEPT=1 cargo test -p datapath --test it"
+         to accept: cargo xtask golden datapath"
     );
 }

@@ -32,7 +32,7 @@ fn table() -> String {
         "# Data paths\n\n\
          A data path is how a pod reaches its node (*attach*) times how nodes reach each other's pods (*transport*).\n\
          This table is made from the list in the code by a test of the crate `datapath`; to make it again:\n\
-         `HOSTGAP_ACCEPT=1 cargo test -p datapath --test it`.\n\n\
+         `cargo xtask golden datapath`.\n\n\
          | data path | stands for | attach | transport | clients call | between the nodes | pod MTU on 1500 | needs |\n\
          |---|---|---|---|---|---|---|---|\n",
     );

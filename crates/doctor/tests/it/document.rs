@@ -20,7 +20,7 @@ fn the_page_is_what_the_table_says() {
     }
     assert!(
         made == got,
-        "docs/doctor.md is not what the table says now; to accept: HOSTGAP_ACCEPT=1 cargo test -p doctor --test it\n\
+        "docs/doctor.md is not what the table says now; to accept: cargo xtask golden doctor\n\
          --- it would be\n{got}"
     );
 }

@@ -17,7 +17,7 @@ fn the_page_is_what_the_table_says() {
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         expected == got,
-        "docs/knobs.md is not what the table says now; to accept: HOSTGAP_ACCEPT=1 cargo test -p tune --test it\n\
+        "docs/knobs.md is not what the table says now; to accept: cargo xtask golden tune\n\
          --- it would be\n{got}"
     );
 }
@@ -28,7 +28,7 @@ fn page() -> String {
          What a candidate of a race can set, with `tune.KNOB = value` in an [experiment](experiment.md), and what \
          [`hostgap tune`](tune.md) sets on a host. `hostgap tune knobs` prints the same.\n\
          This page is made from the table in `crates/tune/src/table` by a test; to make it again: \
-         `HOSTGAP_ACCEPT=1 cargo test -p tune --test it`.\n\n\
+         `cargo xtask golden tune`.\n\n\
          A knob of a *namespace* is set where the process with the sockets runs: in the pod, or in the node for \
          `host`. One of a *route* is set on the routes of that namespace that lead to the other side. One of a *queue* or a \
          *link* is set at the node's link to the other nodes; on a host, at the link that `--dev` names. One of the \
