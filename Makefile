@@ -22,7 +22,7 @@ help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
 		printf 'make %-8s  %s\n' "$$name" "$$text"; done
 
-race: build ## build, and race the data paths that can run here (about two minutes; needs root)
+race: build ## build, and race the data paths that can run here (two to three minutes; needs root)
 	@scripts/need-root 'make race'
 	@scripts/need nft=nftables
 	@# Without nginx the race goes on with a responder of its own, and says so.
