@@ -154,7 +154,7 @@ enum Command {
         #[arg(required = true)]
         addresses: Vec<IpAddr>,
     },
-    /// Load the programs that lead the calls of sockets to Services' backends, or attach them.
+    /// Load the programs that connect sockets which call a Service to one of its endpoints, or attach them.
     Services {
         /// The name under which they are pinned.
         node: String,
@@ -163,17 +163,18 @@ enum Command {
         #[arg(long, value_name = "DIRECTORY")]
         attach: Option<PathBuf>,
     },
-    /// Lead calls of a Service's address to its backends, or to these instead of others. Without backends they are refused.
+    /// Let calls of a Service's address go to these endpoints, and to no others that it had before. Without endpoints they
+    /// are refused.
     Service {
         /// The name under which the programs are pinned.
         node: String,
         /// The Service's address, port and protocol.
         #[arg(value_name = "ADDRESS:PORT/PROTOCOL")]
         at: ServiceAddress,
-        /// The backends to which calls are led, as ADDRESS:PORT.
+        /// The endpoints, as ADDRESS:PORT.
         #[arg(value_name = "ADDRESS:PORT")]
         backends: Vec<SocketAddr>,
-        /// Lead a network namespace to the same backend again within so many seconds after its last call.
+        /// Connect a network namespace to the same endpoint again within so many seconds after its last call.
         #[arg(long, value_name = "SECONDS", default_value_t = 0)]
         affinity: u32,
     },

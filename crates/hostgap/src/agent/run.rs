@@ -56,7 +56,7 @@ pub(super) struct Args {
     /// How pods reach the node: bridge, ptp, ebpf, netkit, ipvlan-l3, ipvlan-l3s, or macvlan where nodes are neighbours.
     #[arg(long, value_name = "ATTACH", default_value = "ptp", value_parser = attach)]
     attach: String,
-    /// Replace the source address of what pods send out of the network by the node's.
+    /// Give packets that leave the pods' network the node's source address (SNAT).
     #[arg(long)]
     masquerade: bool,
     /// Write no configuration for container runtimes, and copy no program for them.
@@ -89,11 +89,12 @@ pub(super) struct Args {
     /// its program runs, the lease source answers, and the node can have what it says.
     #[arg(long)]
     wait: bool,
-    /// Lead the calls of sockets to Services' backends (ClusterIPs, and NodePorts of this node), for pods whose packets miss kube-proxy's rules:
-    /// those of ebpf, netkit, macvlan and ipvlan. With --source kubernetes.
+    /// Make Services work for pods of ebpf, netkit, macvlan and ipvlan, whose packets do not pass kube-proxy's rules: a
+    /// socket that calls a ClusterIP, or a NodePort of this node, is connected to an endpoint directly. Needs Linux 6.1 and
+    /// --source kubernetes.
     #[arg(long)]
     services: bool,
-    /// The control group (of version 2) whose sockets' calls are led [default: the root of the hierarchy].
+    /// The control group (of version 2) for whose sockets --services does that [default: the root of the hierarchy].
     #[arg(long, value_name = "DIRECTORY", requires = "services")]
     services_cgroup: Option<PathBuf>,
     /// Print what would be made on this node as commands, and make nothing.
@@ -301,7 +302,7 @@ fn default_node(source: &Source, host: String) -> String {
     }
 }
 
-/// The control group whose sockets' calls are led to Services' backends.
+/// The control group for whose sockets Services are handled.
 fn services_cgroup(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     if !args.services {
         return Ok(None);

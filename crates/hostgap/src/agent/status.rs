@@ -18,7 +18,7 @@ const REPAIRS: usize = 5;
 /// Show the state of a network on this node: the other nodes, the way to each, and what was repaired.
 ///
 /// It reads what the agent wrote last, so it also works while no agent runs. The exit code is 0 if all nodes are reached
-/// (and calls of all Services led, with --services), and 1 if not.
+/// (and all Services handled, with --services), and 1 if not.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let unit = Home::of_this_machine().node_networks().find(network)?;
     let is_running = unit.is_some_and(|unit| unit.state == UnitState::Alive);
     let all_reached = status.peers.values().all(|peer| peer.why_not.is_none()) && status.undecided.is_none();
-    let all_led = status
+    let all_handled = status
         .services
         .as_ref()
         .is_none_or(|services| services.failed.is_empty() && services.why_not.is_none());
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         print(&status, is_running)?;
     }
-    Ok(if all_reached && all_led { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILURE) })
+    Ok(if all_reached && all_handled { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILURE) })
 }
 
 fn print(status: &Status, is_running: bool) -> Result<(), output::OutputError> {
@@ -79,7 +79,7 @@ fn print(status: &Status, is_running: bool) -> Result<(), output::OutputError> {
     }
     if let Some(services) = &status.services {
         let failed = services.failed.len();
-        let failed = if failed > 0 { format!(", {failed} of them not led") } else { String::new() };
+        let failed = if failed > 0 { format!(", {failed} of them not handled") } else { String::new() };
         output::result(format_args!("services {}{failed}", services.total))?;
         let why = services.failed.iter().map(|(name, why)| (name.as_str(), why));
         for (name, why) in services.why_not.iter().map(|why| ("services", why)).chain(why) {
