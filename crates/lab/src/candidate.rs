@@ -1,4 +1,8 @@
 //! From names to contenders: data paths that can run here, and those that cannot, with the reason.
+//!
+//! A *candidate* is what the user asks for. A *contender* is a candidate with the reason why it cannot run, if there is one;
+//! `host` and `host again` are contenders too. An *entrant* is a contender as the record has it. A *runner* is one that
+//! stands.
 
 mod filters;
 mod verbs;
