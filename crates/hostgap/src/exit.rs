@@ -18,11 +18,14 @@ use crate::output;
 pub(crate) const HELP: &str = "\
 Exit codes:
   0    it worked
-  1    it failed: the message says what was attempted, on what, and why it failed
+  1    it failed: the message says what was attempted, on what, and why. Or the answer is no: `agent status` shows a node
+       that is not reached or a Service that is not handled, `agent probe` an agent that is not well, `cni conformance`
+       a case that failed or could not be judged
   2    the command line is wrong, or something that it names: a file that cannot be read or has the wrong content (a
        record, experiment, profile, plan, tree or CNI configuration), or a link, namespace or CPU that does not exist
-  3    it ran, but the result is not valid (a rate that was not reached, connections that broke, a record or a tree with
-       missing parts)
+  3    it ran, but the result is not what was asked for: a rate that was not reached, connections or a candidate that
+       broke, a record or a tree with missing parts, a diagnosis that is not complete, nodes that do not answer `agent
+       check`, settings that `tune rollback` left alone or `tune keep` cannot keep, warnings with `doctor --strict`
   4    it cannot run here: a privilege, a kernel feature or a program is missing
   130  it was interrupted; finished parts are kept";
 
@@ -30,7 +33,7 @@ Exit codes:
 pub(crate) const FAILURE: u8 = 1;
 /// The input is wrong.
 pub(crate) const BAD_INPUT: u8 = 2;
-/// It ran, but the result is not valid.
+/// It ran, but the result is not what was asked for.
 pub(crate) const INVALID: u8 = 3;
 /// It cannot run here.
 pub(crate) const UNABLE: u8 = 4;
@@ -351,8 +354,8 @@ fn transaction(error: &TransactionError) -> (u8, Option<&'static str>) {
 /// The hint for a virtual machine that could not be started, or died.
 fn machine(error: &vm::Error) -> (u8, Option<&'static str>) {
     use vm::Error;
-    const SPACE: &str = "free some space, or put the cache on a larger disk with HOSTGAP_CACHE=DIR; kernel and QEMU take half \
-                         a gigabyte";
+    const SPACE: &str = "free some space, or put the cache on a larger disk with HOSTGAP_CACHE=DIR; with both kernels it holds \
+                         about 0.7 gigabytes";
     match error {
         Error::Unknown { .. } | Error::Modules { .. } | Error::Kernel { .. } => (BAD_INPUT, None),
         Error::Space { .. } => (FAILURE, Some(SPACE)),

@@ -37,10 +37,10 @@ use crate::{output, report, stop};
 /// time and are visited in short slices in shuffled order. The host races twice; its difference from itself is the
 /// noise, and no smaller difference counts. The race first measures the host's capacity, then runs at shares of it.
 ///
-/// Without FILE the built-in experiment races every data path that this kernel can run, in about two minutes.
+/// Without FILE the built-in experiment races every data path that this kernel can run, in two to three minutes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  hostgap race                              every data path, 30 % and 50 % of capacity, two minutes
+  hostgap race                              every data path, 30 % and 50 % of capacity: 2 to 3 minutes
   hostgap race --quick                      the same in 40 seconds, with wider intervals
   hostgap race --until ±3%                  until each p99 is known to 3 % or differs
   hostgap race --until p99.9:15% --budget 20m --paths docker,macvlan
@@ -76,13 +76,14 @@ pub(crate) struct Args {
     plugins: PluginArgs,
     #[command(flatten)]
     vm: guest::VmArgs,
-    /// Rates: requests per second (500, 20k) or shares of the host's capacity (30%), joined by commas.
+    /// Rates: requests per second (500, 20k) or shares of the host's capacity (30%), joined by commas. The closed loop is
+    /// always raced, too [default: 30%,50%].
     #[arg(long, value_delimiter = ',', value_name = "RATES")]
     rate: Vec<String>,
     /// How long to measure in total (90s, 10m). This sets the number of rounds.
     #[arg(long, value_name = "TIME", conflicts_with = "rounds")]
     duration: Option<String>,
-    /// The number of rounds: how often each candidate is visited.
+    /// The number of rounds: how often each candidate is visited [default: 24, on 12 builds].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: Option<u32>,
     /// End when every candidate is decided: known to so much against the host (3%, p50:2%, p99.9:10%, req/s:1%), or found
@@ -92,10 +93,11 @@ pub(crate) struct Args {
     /// The most time that a race with --until takes (90s, 6m) [default: 6m].
     #[arg(long, value_name = "TIME", conflicts_with_all = ["duration", "rounds"])]
     budget: Option<String>,
-    /// Permanent connections of the client.
+    /// Permanent connections of the client [default: 32; of other workloads than http see docs/workloads.md].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     connections: Option<u32>,
-    /// The workload: http, connect, grpc, download, tcp-rr, udp-rr, tcp-stream, udp-stream or packets (docs/workloads.md).
+    /// The workload: http, connect, grpc, download, tcp-rr, udp-rr, verbs, tcp-stream, udp-stream or packets
+    /// (docs/workloads.md) [default: http].
     #[arg(long, value_name = "KIND")]
     workload: Option<WorkloadKind>,
     /// The version of HTTP, 1.0 or 1.1; for connect and download.
@@ -111,13 +113,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     objects: Option<u32>,
     /// Sizes of the answer's body, joined by commas (100,4k); each is a load of its own. For download the size of an
-    /// object, for tcp-rr and udp-rr of request and answer, for streams of a write or packet, for packets of a frame.
+    /// object, for grpc, tcp-rr, udp-rr and verbs of request and answer, for streams of a write or packet, for packets of
+    /// a frame [default: 100; of other workloads than http see docs/workloads.md].
     #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     body: Vec<String>,
     /// The seed for the order of trials and for the resampling.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Take about 40 seconds instead of two minutes; with a file, apply its `[quick]` table.
+    /// Take about 40 seconds instead of two to three minutes; with a file, apply its `[quick]` table.
     #[arg(long, conflicts_with_all = ["duration", "rounds"])]
     quick: bool,
     /// The server; and, given once more as an address of ssh (ssh://root@b:22), the machine on which it is
@@ -143,12 +146,12 @@ pub(crate) struct Args {
     /// Put client and server in two pods of one node instead of on two nodes. With host both are in the node itself.
     #[arg(long)]
     same_node: bool,
-    /// After the race, sample where each candidate's CPU time goes (docs/profile.md): two seconds each, at the highest
-    /// rate.
+    /// After the race, sample where each candidate's CPU time goes, at the highest rate (docs/profile.md). Two seconds a
+    /// candidate, about half a minute for ten; the race's own figures are unaffected.
     #[arg(long)]
     profile: bool,
-    /// After the race, find out why the answers beyond p99 are late (docs/late.md): eight seconds each, at the lowest rate
-    /// of each size.
+    /// After the race, find out why the answers beyond p99 are late, at the lowest rate of each size (docs/late.md). Eight
+    /// seconds a candidate, about a minute and a half for ten; the race's own figures are unaffected.
     #[arg(long)]
     why_late: bool,
     /// Show the time of each CPU, not only the sum of a node's CPUs.

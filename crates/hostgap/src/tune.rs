@@ -54,7 +54,8 @@ enum Command {
         /// Only this profile.
         name: Option<String>,
     },
-    /// Show what would change, with old and new values, why, and what that interrupts. Changes nothing.
+    /// Show what would change, with old and new values, why, and what that interrupts. Changes nothing; needs root, to
+    /// read the state of the link's queues.
     Plan {
         #[command(flatten)]
         request: request::RequestArgs,
@@ -83,8 +84,9 @@ enum Command {
     },
     /// Confirm the changes from a new login, which proves that the machine can still be reached.
     ///
-    /// A login from before the change is refused, as far as the kernel counts logins (/proc/self/sessionid): it may
-    /// still work when a new login is impossible. Changes in a named namespace can be confirmed from anywhere.
+    /// A login from before the change is refused, where the kernel counts logins (/proc/self/sessionid): an old connection
+    /// can go on working after new ones have become impossible. Changes in a named namespace can be confirmed from
+    /// anywhere.
     Confirm {
         #[command(flatten)]
         state: StateArgs,

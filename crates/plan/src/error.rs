@@ -153,7 +153,7 @@ pub enum JournalError {
         path: PathBuf,
     },
     /// It was written by another version.
-    #[error("read journal {path}: it has format {found}, this program reads {VERSION}")]
+    #[error("read journal {path}: it has format {found}, and this program reads 2 to {VERSION}")]
     Version {
         /// The path of the journal.
         path: PathBuf,
@@ -182,7 +182,9 @@ impl JournalError {
     /// What the user can try, shown as a hint; `None`: nothing is known to help.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
-            JournalError::Version { .. } => Some("use the version of hostgap that wrote it"),
+            JournalError::Version { .. } => Some(
+                "undo it with the version of hostgap that wrote it; a restart of the machine undoes it too",
+            ),
             JournalError::InUse { .. } => Some("wait until that process, or an undo of it, has ended"),
             JournalError::File { .. }
             | JournalError::Damaged { .. }
