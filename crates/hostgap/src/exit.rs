@@ -14,18 +14,21 @@ use plan::{Phase, TransactionError};
 
 use crate::output;
 
-/// The list for `--help` and the man page.
+/// The list for `--help` and the man page, in lines that a help of 100 columns does not break.
 pub(crate) const HELP: &str = "\
 Exit codes:
   0    it worked
-  1    it failed: the message says what was attempted, on what, and why. Or the answer is no: `agent status` shows a node
-       that is not reached or a Service that is not handled, `agent probe` an agent that is not well, `cni conformance`
-       a case that failed or could not be judged
-  2    the command line is wrong, or something that it names: a file that cannot be read or has the wrong content (a
-       record, experiment, profile, plan, tree or CNI configuration), or a link, namespace or CPU that does not exist
-  3    it ran, but the result is not what was asked for: a rate that was not reached, connections or a candidate that
-       broke, a record or a tree with missing parts, a diagnosis that is not complete, nodes that do not answer `agent
-       check`, settings that `tune rollback` left alone or `tune keep` cannot keep, warnings with `doctor --strict`
+  1    it failed: the message says what was attempted, on what, and why. Or the answer is no:
+       `agent status` shows a node that is not reached or a Service that is not handled, `agent
+       probe` an agent that is not well, `cni conformance` a case that failed or could not be
+       judged
+  2    the command line is wrong, or something that it names: a file that cannot be read or has
+       the wrong content (a record, experiment, profile, plan, tree or CNI configuration), or a
+       link, namespace or CPU that does not exist
+  3    it ran, but the result is not what was asked for: a rate that was not reached,
+       connections or a candidate that broke, a record or a tree with missing parts, a diagnosis
+       that is not complete, nodes that do not answer `agent check`, settings that `tune
+       rollback` left alone or `tune keep` cannot keep, warnings with `doctor --strict`
   4    it cannot run here: a privilege, a kernel feature or a program is missing
   130  it was interrupted; finished parts are kept";
 
