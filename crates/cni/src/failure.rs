@@ -45,6 +45,8 @@ impl ErrorCode {
     pub const TRY_AGAIN_LATER: ErrorCode = ErrorCode(11);
     /// An answer to STATUS: ADD cannot be done.
     pub const NOT_AVAILABLE: ErrorCode = ErrorCode(50);
+    /// An answer to STATUS: ADD cannot be done, and containers that are attached may not reach all that they should.
+    pub const LIMITED: ErrorCode = ErrorCode(51);
 }
 
 impl Failure {

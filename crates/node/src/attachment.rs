@@ -10,17 +10,16 @@ use linux::{LinkKind, Netns, NetnsPath, Route};
 use plan::{BookError, FoundUnit, Keeper, Kernel, Made, Place, Plan, Set, Step, UnitState};
 use serde_json::Value;
 
-use crate::Home;
 use crate::addresses::Leases;
 use crate::conf::Conf;
 use crate::container_args::ContainerArgs;
 use crate::delegate::Delegate;
 use crate::failures::{busy, changed, invalid_call, of_book, refused, with_consequence};
 use crate::making::{Making, released};
-use crate::network;
 use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
 use crate::unit::{JOURNAL, Record, begin, id_of, recorded, remove};
+use crate::{Home, drift};
 
 /// Where the addresses of an attachment come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,12 +142,12 @@ pub(crate) fn check(
     let mut kernel = home.kernel()?;
     let own = Keeper::part(&home.attachments(), &id, JOURNAL).map_err(|error| refused(&error))?;
     let mut made = Plan::new();
-    for (part, whose) in [(network::made(home, &record.network_unit())?, network), (own, id.as_str())] {
+    for (part, whose) in [(drift::made(home, &record.network_unit())?, network), (own, id.as_str())] {
         made = part.ok_or_else(|| changed(format!("{what}: the journal of {whose} is gone")))?;
         allow_for_others(&mut made, attachment, result);
         let (_, drifts) = Made::of(&made, &mut kernel).map_err(|error| refused(&error))?;
-        if let Some(drift) = drifts.first() {
-            return Err(changed(format!("{what}: {drift}")));
+        if let Some(first) = drifts.first() {
+            return Err(changed(format!("{what}: {first}")));
         }
     }
     if given_by == GivenBy::AnotherPlugin {

@@ -18,6 +18,7 @@ mod container_args;
 mod delegate;
 mod describe;
 mod device;
+mod drift;
 mod dropin;
 mod encoded_ifname;
 mod failures;

@@ -1,15 +1,15 @@
 //! A network on the node: what its pods share, made by the first of them.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cni::{ErrorCode, Failure};
 use datapath::{Family, Network, NodeSpec};
-use plan::{BookError, FoundUnit, Journal, Keeper, Kernel, Place, Plan, Unit, UnitState, apply, in_use};
+use plan::{BookError, FoundUnit, Journal, Kernel, Place, Unit, UnitState, apply, in_use};
 use serde::Serialize;
 
 use crate::Home;
 use crate::conf::Conf;
+use crate::drift::{JOURNAL, drift, journal, made, mend};
 use crate::failures::{invalid_conf, of_book, of_file, of_journal, of_plan, refused, with_consequence};
 use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
@@ -25,8 +25,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// The port of VXLAN where flannel has it. No attach alone has a tunnel.
 const PORT: u16 = 8472;
-/// The name of a unit's journal.
-pub(crate) const JOURNAL: &str = "network";
 
 /// Networks that no container of ours is attached to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -156,13 +154,26 @@ pub(crate) fn hindrance(
     what_rests_on(home, network, "", Some(note), &described, &mut kernel)
 }
 
+/// Makes a network that stands as it was made, if it stands; what was otherwise, a phrase each.
+///
+/// # Errors
+/// It cannot be made so again.
+pub(crate) fn mend_standing(home: &Home, network: &NetworkUnit) -> Result<Vec<String>, Failure> {
+    let found = home.networks().find(&network.id()).map_err(|error| of_book(&error))?;
+    if !found.is_some_and(|found| found.state == UnitState::Standing) {
+        return Ok(Vec::new());
+    }
+    let mended = mend(home, network, &mut home.kernel()?)?.unwrap_or_default();
+    Ok(mended.iter().map(|drift| format!("network {network} is made again: {drift}")).collect())
+}
+
 /// What the configuration says by which a network stands; `None`: it does not.
 pub(crate) fn standing(home: &Home, network: &str) -> Option<Shape> {
     let found = home.networks().find(&NetworkUnit::new(network, None).id()).ok().flatten()?;
     Shape::read(found.note.as_ref()?)
 }
 
-/// Makes what a network's pods share, unless it stands. One that stands with another configuration is made anew if it has
+/// Makes what a network's pods share, unless it stands. What another program has taken away of it is made again. One that stands with another configuration is made anew if it has
 /// no attachment but `own`, the one that is being made. Returns the node as drivers see it.
 ///
 /// # Errors
@@ -181,7 +192,7 @@ pub(crate) fn stand(
     let stands = found.is_some_and(|found| {
         found.state == UnitState::Standing && found.note == Some(Shape::of(conf, &node).to_text())
     });
-    if !stands {
+    if !stands || drift(home, network, kernel)?.is_some() {
         make_stand(home, network, conf, &node, own, kernel)?;
     }
     Ok(node)
@@ -203,7 +214,10 @@ fn make_stand(
         if let Some((UnitState::Standing, Some(note))) = found
             && (note == described || leaves_alone(note, conf, node, || made(home, network))?)
         {
-            return Ok(());
+            if mend(home, network, kernel)?.is_some() {
+                return Ok(());
+            }
+            continue;
         }
         let taken = match found {
             Some((UnitState::Standing, note)) => match book.take_over(&id) {
@@ -261,17 +275,6 @@ fn take_back(mut unit: Unit, kernel: &mut Kernel) -> Result<(), Failure> {
     give_up(&mut unit)?;
     undo(&unit, kernel, &mut Vec::new())?;
     unit.end().map_err(|error| of_book(&error))
-}
-
-/// What a network's pods share, as its journal says at the moment; `None`: it has none. It takes no
-/// lock, since many containers are checked and added at once.
-pub(crate) fn made(home: &Home, network: &NetworkUnit) -> Result<Option<Plan>, Failure> {
-    Keeper::part(&home.networks(), &network.id(), JOURNAL).map_err(|error| refused(&error))
-}
-
-/// The journal of what a network's pods share.
-fn journal(home: &Home, network: &NetworkUnit) -> PathBuf {
-    home.networks().path().join(network.id()).join(format!("{JOURNAL}.journal"))
 }
 
 /// The attachments or links of other programs that rest on what stands, for which another configuration has to wait.

@@ -23,7 +23,8 @@ pub struct Reply {
     pub printed: Option<Value>,
     /// Whether the process ends with 0.
     pub is_success: bool,
-    /// What did not become as before when DEL or GC took it back, a phrase each: for the runtime's log.
+    /// What did not become as before when DEL or GC took it back, and what STATUS has made again, a phrase each: for the
+    /// runtime's log.
     pub left: Vec<String>,
 }
 
@@ -74,7 +75,7 @@ fn answer(
         }
         Invocation::Check(attachment) => check(home, &request, name, &attachment).map(|()| None),
         Invocation::Gc { path } => gc(home, &request, name, &path, left).map(|()| None),
-        Invocation::Status { path } => status(home, &request, name, &path).map(|()| None),
+        Invocation::Status { path } => status(home, &request, name, &path, left).map(|()| None),
         Invocation::Version => Ok(Some(versions(input))),
     }
 }
@@ -188,9 +189,17 @@ fn gc(
 }
 
 /// ADD can be done if the file that the configuration waits for is there, a plan can be made, so that the link to other nodes
-/// is there, and each set of ranges has an address left, or the plugin that gives addresses says so of itself. Nothing is
-/// written.
-fn status(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Result<(), Failure> {
+/// is there, and each set of ranges has an address left, or the plugin that gives addresses says so of itself.
+///
+/// What another program has taken away of a network that stands is made again, as ADD does it, and said in `left`. A runtime
+/// asks every few seconds, and a node that is not ready for such a reason would get no ADD that could mend it.
+fn status(
+    home: &Home,
+    request: &Request,
+    name: &str,
+    path: &[PathBuf],
+    left: &mut Vec<String>,
+) -> Result<(), Failure> {
     readiness::require(request)?;
     let unavailable = |why: String| Failure::new(ErrorCode::NOT_AVAILABLE, why);
     if delegate::kind(request, name).is_none() && Conf::awaits_ranges(request) {
@@ -200,6 +209,8 @@ fn status(home: &Home, request: &Request, name: &str, path: &[PathBuf]) -> Resul
     let network = &NetworkUnit::of(request.name()?, &conf);
     let unmade = |failure: Failure| unavailable(failure.to_string());
     conf.name_resolution().map_err(unmade)?;
+    let mended = network::mend_standing(home, network);
+    left.extend(mended.map_err(|failure| Failure { code: Some(ErrorCode::LIMITED), ..failure })?);
     match (&conf.addresses, Delegate::find(request, name, path).map_err(unmade)?) {
         (AddressSource::Store(ranges), _) => {
             network::could_be_made(home, network, &conf).map_err(unmade)?;

@@ -5,8 +5,8 @@ use plan::forwarding::{Guard, Programs};
 use plan::{JournalError, Keeper, Step, UnitState};
 
 use crate::Home;
+use crate::drift::JOURNAL;
 use crate::failures::{of_book, refused};
-use crate::network::JOURNAL;
 use crate::network_unit::NetworkUnit;
 
 /// Programs that the containers of a network share, with what they were loaded with.

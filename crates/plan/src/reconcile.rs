@@ -228,7 +228,7 @@ fn forget_failed(
 }
 
 /// Takes back the earlier steps that had a step's place.
-fn make_room(
+pub(crate) fn make_room(
     placed: &Placed,
     earlier: &[Intent],
     journal: &mut Journal,

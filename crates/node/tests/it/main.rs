@@ -10,6 +10,7 @@ mod datagrams;
 mod delegates;
 mod devices;
 mod dhcp;
+mod drift;
 mod dropin;
 mod earlier;
 mod families;

@@ -9,6 +9,7 @@ use super::{Book, BookError, TakenBackJournal, Unit, UnitState};
 use crate::apply::in_step;
 use crate::entry::Entry;
 use crate::journal::{Sound, open_intents};
+use crate::mend::intended;
 use crate::reconcile::{LeftOver, make, slot, take_back_these};
 use crate::{
     ApplyError, Journal, JournalError, Kernel, Place, Placed, Plan, Reconciled, StepError, Survey, Undone,
@@ -252,6 +253,16 @@ impl Keeper {
             steps: open_intents(entries).map(|intent| intent.placed.clone()).collect(),
         };
         Ok(sound.map(|(sound, _)| plan(&sound.entries)))
+    }
+
+    /// What a part of a unit was to make, as its journal says at the moment, whatever of it was taken back meanwhile to be made
+    /// again. For readers as of [`Keeper::part`].
+    ///
+    /// # Errors
+    /// As of [`Keeper::part`].
+    pub fn intended(book: &Book, id: &str, name: &str) -> Result<Option<Plan>, JournalError> {
+        let sound = Sound::read(&journal_of(&book.path().join(id), name))?;
+        Ok(sound.map(|(sound, _)| intended(&sound.entries)))
     }
 
     /// Takes back all that a unit has made that no process keeps, and ends it if nothing is left. A journal that cannot be

@@ -1,0 +1,111 @@
+//! What a journal has made, made again where another program has taken it away: a table that went with all others, a
+//! parameter that was set to something else.
+//!
+//! It differs from [`crate::reconcile`] in what it leaves alone. A link that is there with other properties stays as it is,
+//! since others rest on it; nothing is taken back that stands.
+
+use std::collections::BTreeMap;
+
+use crate::apply::{Prior, apply_step, in_step};
+use crate::entry::{After, Before, Entry, Intent};
+use crate::error::{ApplyError, StepError};
+use crate::look::{Drift, StepState, look};
+use crate::reconcile::{make_room, slot};
+use crate::{Journal, Kernel, Placed, Plan, Step};
+
+/// The first of a plan's steps that [`mend`] would do again; `None`: there is none.
+///
+/// # Errors
+/// A namespace of the plan is not there, or the kernel does not answer.
+pub fn drift(plan: &Plan, kernel: &mut Kernel) -> Result<Option<Drift>, StepError> {
+    for placed in &plan.steps {
+        let state = look(placed, kernel)?;
+        if is_to_be_mended(placed, &state, kernel)? {
+            return Ok(Drift::of(placed, state));
+        }
+    }
+    Ok(None)
+}
+
+/// Does again what a journal has made and is no longer so; says what that was. What needs no other way back than before is
+/// done without a line, so that a journal does not grow with each time.
+///
+/// # Errors
+/// The first step that cannot be done. What was done until then is in the journal, and a later call goes on from there.
+pub fn mend(journal: &mut Journal, kernel: &mut Kernel) -> Result<Vec<Drift>, ApplyError> {
+    kernel.begin_run();
+    let mut mended = Vec::new();
+    for (number, placed) in intended(journal.entries()).steps.iter().enumerate() {
+        let state = look(placed, kernel).map_err(|why| in_step(placed, why))?;
+        if !is_to_be_mended(placed, &state, kernel).map_err(|why| in_step(placed, why))? {
+            continue;
+        }
+        let has_its_place = |intent: &&Intent| slot(&intent.placed) == slot(placed);
+        let earlier: Vec<Intent> = journal.open_intents().filter(has_its_place).cloned().collect();
+        if !is_repeated(placed, &earlier, journal, kernel)? {
+            make_room(placed, &earlier, journal, kernel)?;
+            apply_step(number, placed, &Prior::Unknown, journal, kernel)?;
+        }
+        mended.extend(Drift::of(placed, state));
+    }
+    Ok(mended)
+}
+
+/// What a journal was to make: also what a process had taken back that died before it made it again. Each step stands where
+/// the first one about the same stood, so that a link comes before what rests on it.
+pub(crate) fn intended(entries: &[Entry]) -> Plan {
+    let mut steps: Vec<Placed> = Vec::new();
+    let mut at = BTreeMap::new();
+    for placed in entries.iter().filter_map(Entry::intent).map(|intent| &intent.placed) {
+        let known = *at.entry(slot(placed)).or_insert(steps.len());
+        match steps.get_mut(known) {
+            Some(earlier) => *earlier = placed.clone(),
+            None => steps.push(placed.clone()),
+        }
+    }
+    Plan { steps }
+}
+
+/// A link of another kind is another program's, and in the way: why, says the step.
+fn is_to_be_mended(placed: &Placed, state: &StepState, kernel: &mut Kernel) -> Result<bool, StepError> {
+    let step = if let Step::Share(step) = &placed.step { step } else { &placed.step };
+    match (state, step.link()) {
+        (StepState::So, _) => Ok(false),
+        (StepState::Absent, _) | (StepState::Otherwise { .. }, None) => Ok(true),
+        (StepState::Otherwise { .. }, Some(link)) => {
+            let found = kernel.link(&placed.place, &link.name)?;
+            Ok(found.is_none_or(|found| found.kind.as_deref() != Some(link.kind.name())))
+        }
+    }
+}
+
+/// Does a step again of which the journal says all that undo must know. False if it does not: nothing was done then.
+fn is_repeated(
+    placed: &Placed,
+    earlier: &[Intent],
+    journal: &Journal,
+    kernel: &mut Kernel,
+) -> Result<bool, ApplyError> {
+    let [Intent { seq, placed: same, netns_cookie: Some(cookie), before }] = earlier else {
+        return Ok(false);
+    };
+    let as_planned = Entry::Done { seq: *seq, after: After::AsPlanned };
+    let (effect, place) = (placed.step.effect(), &placed.place);
+    let is_here = kernel.at(place).map_err(|error| in_step(placed, error.into()))?.cookie == *cookie;
+    if same != placed || !is_here || !journal.entries().contains(&as_planned) {
+        return Ok(false);
+    }
+    let repeated = match (before, &placed.step) {
+        // What is put back some day was found before the first unit came, whoever has set it since.
+        (Before::Shared { .. }, Step::Share(step)) if matches!(**step, Step::Set(_)) => {
+            let effect = step.effect();
+            effect.before(kernel, place).and_then(|now| effect.act(kernel, place, &now))
+        }
+        (Before::Shared { .. }, _) => effect.act(kernel, place, before),
+        (Before::Absent, _) if effect.before(kernel, place).is_ok_and(|now| now == Before::Absent) => {
+            effect.act(kernel, place, before).and_then(|()| effect.after(kernel, place, before)).map(drop)
+        }
+        _ => return Ok(false),
+    };
+    repeated.map(|()| true).map_err(|why| in_step(placed, why))
+}
