@@ -37,6 +37,9 @@ pub struct Network {
     pub tunnel: Option<IfName>,
     /// Whether its pods on a node do not reach each other by the bridge, for attaches that have one.
     pub isolates_pods: bool,
+    /// Whether its pods are to reach themselves and their neighbours where another program translates what they call on the
+    /// node, as kube-proxy does with Services, for attaches that have a bridge. With others they do anyway.
+    pub services: bool,
     /// Whether a node has a link of its own on its wire beside its pods', so that it and they reach each other, for attaches
     /// whose links hang there ([`crate::Attach::takes_host_link`]). With others they do anyway.
     pub host_link: bool,

@@ -54,8 +54,9 @@ struct Bridge {
     _ip_masq_backend: Option<String>,
     #[serde(default)]
     mtu: u32,
-    #[serde(default)]
-    hairpin_mode: bool,
+    /// Ports are in that mode anyway, for Services that lead a container to itself.
+    #[serde(rename = "hairpinMode")]
+    _hairpin_mode: Option<bool>,
     #[serde(default)]
     promisc_mode: bool,
     #[serde(default)]
@@ -150,11 +151,6 @@ fn ptp(theirs: Ptp) -> Result<Value, Failure> {
 fn bridge(theirs: &Bridge) -> Result<Value, Failure> {
     let refused = [
         (!(theirs.is_gateway || theirs.is_default_gateway), "isGateway` is false", "the bridge is a gateway"),
-        (
-            theirs.hairpin_mode,
-            "hairpinMode` is true",
-            "a frame does not go back to the port from which it came",
-        ),
         (theirs.promisc_mode, "promiscMode` is true", "the bridge sees what is for it"),
         (theirs.vlan != 0, &*format!("vlan` is {}", theirs.vlan), "the bridge has no VLANs"),
         (

@@ -95,6 +95,7 @@ fn spec_beside(stands: Option<&FoundUnit>, conf: &Conf, id: u16) -> Result<NodeS
             bridge: conf.bridge.clone(),
             tunnel: None,
             isolates_pods: conf.port_isolation,
+            services: true,
             host_link: conf.host_link,
         },
         tunnel_mac: None,

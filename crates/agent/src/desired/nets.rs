@@ -59,6 +59,7 @@ impl Nets<'_> {
                 bridge: None,
                 tunnel: found.map(|link| link.name.clone()),
                 isolates_pods: false,
+                services: false,
                 host_link: false,
             };
             NodeSpec {

@@ -53,16 +53,24 @@ impl Attach for Bridge {
         gateway(&mut draft, node, mtu);
         draft.guard(node);
         draft.tables(rules::flannel::tables(node));
+        // Where nothing else makes the kernel track connections, this table would let every packet pay for it.
+        if node.network.services && node.network.masquerade {
+            for table in rules::ports::neighbours(node, node.families()) {
+                // Pods that publish ports want it, too.
+                draft.share(Step::AddNftTable(table));
+            }
+        }
         Ok(draft.into_plan())
     }
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
+        // Where the bridge lets netfilter translate (br_netfilter), a pod's call of its own port, or of a Service that leads
+        // to itself, goes back by its own port of the bridge.
+        let calls_itself = node.network.services || !pod.published.is_empty();
+        let mut plan = port(node, pod, mtu, if calls_itself { Hairpin::On } else { Hairpin::Off });
         if pod.published.is_empty() {
-            return Ok(port(node, pod, mtu, Hairpin::Off));
+            return Ok(plan);
         }
-        // Where the bridge lets netfilter translate (br_netfilter), a pod's call of its own port goes back by its own
-        // port of the bridge.
-        let mut plan = port(node, pod, mtu, Hairpin::On);
         let families = pod.addresses.families();
         let mut ports = Draft::at(&node.place, families);
         ports.publish(

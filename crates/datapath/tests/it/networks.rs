@@ -30,6 +30,7 @@ pub(crate) fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
         bridge: None,
         tunnel: None,
         isolates_pods: false,
+        services: false,
         host_link: false,
     };
     let of = |node: &NodeSpec| {

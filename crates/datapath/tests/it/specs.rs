@@ -56,6 +56,7 @@ impl Shape {
             bridge: None,
             tunnel: None,
             isolates_pods: false,
+            services: false,
             host_link: false,
         }
     }

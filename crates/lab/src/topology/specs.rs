@@ -111,6 +111,8 @@ pub(super) fn network(shape: &Shape) -> Network {
         bridge: None,
         tunnel: None,
         isolates_pods: false,
+        // Pods of a race call each other by their own addresses, or by published ports.
+        services: false,
         host_link: false,
     }
 }

@@ -26,6 +26,7 @@ mod lost;
 mod made;
 mod routes;
 mod scene;
+mod services;
 mod subnets;
 mod taking_back;
 mod verbs;
