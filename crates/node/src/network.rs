@@ -14,7 +14,7 @@ use crate::failures::{invalid_conf, of_book, of_file, of_journal, of_plan, refus
 use crate::network_unit::NetworkUnit;
 use crate::numbers::Numbers;
 use crate::shape::{Shape, leaves_alone};
-use crate::underlay::{Underlay, number};
+use crate::underlay::{LOOPBACK, Underlay, number};
 use crate::unit::{give_up, recorded, undo};
 
 /// For another process that makes the same network. It takes milliseconds, of which loading programs takes most, and many
@@ -63,7 +63,9 @@ pub(crate) fn spec(home: &Home, network: &NetworkUnit, conf: &Conf, id: u16) -> 
 fn spec_beside(stands: Option<&FoundUnit>, conf: &Conf, id: u16) -> Result<NodeSpec, Failure> {
     let noted = stands.and_then(|found| Shape::read(found.note.as_ref()?));
     let needs_wire = conf.path.attach.needs_wire();
-    let wire = conf.wire.as_ref().or(noted.as_ref().map(|noted| &noted.wire));
+    // A network that began without a wire takes the one that has come since.
+    let known = noted.as_ref().map(|noted| &noted.wire).filter(|wire| wire.as_str() != LOOPBACK);
+    let wire = conf.wire.as_ref().or(known);
     let underlay = match Underlay::find(wire, needs_wire) {
         // The noted one is gone.
         Err(_) if conf.wire.is_none() && wire.is_some() => Underlay::find(None, needs_wire),
@@ -71,7 +73,8 @@ fn spec_beside(stands: Option<&FoundUnit>, conf: &Conf, id: u16) -> Result<NodeS
     };
     let underlay = underlay
         .map_err(|why| invalid_conf(format!("find the link to other nodes: {why}; `wire` names it")))?;
-    let noted = noted.filter(|noted| noted.wire == underlay.wire).map(|noted| noted.node);
+    // Of it the Ethernet addresses of what stands are made.
+    let noted = noted.filter(|noted| !needs_wire || noted.wire == underlay.wire).map(|noted| noted.node);
     let node = conf.node.or(noted).or_else(|| number(&underlay.addresses));
     let node =
         node.ok_or_else(|| invalid_conf("`node` is not set, and no number follows from the node's address"))?;

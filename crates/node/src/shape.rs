@@ -1,7 +1,7 @@
 //! What a network is like, as the note of its unit has it, and whether another configuration changes what stands.
 
 use cni::Failure;
-use datapath::{NodeSpec, Prefixes};
+use datapath::{ATTACHES, DEVICE, NodeSpec, Prefixes};
 use linux::IfName;
 use plan::Plan;
 use serde::{Deserialize, Serialize};
@@ -61,9 +61,18 @@ impl Shape {
         self.is_but_for_subnets(&Shape { mtu: self.mtu, ..noted.clone() })
     }
 
-    /// Whether it is the same but for the prefixes of its containers.
+    /// Whether it is the same but for the prefixes of its containers. Where the attach is made without the link to other nodes,
+    /// what is known of that does not count: the machine's address may have moved to another one.
     pub(crate) fn is_but_for_subnets(&self, other: &Shape) -> bool {
-        *self == Shape { prefixes: self.prefixes.clone(), pods: self.pods.clone(), ..other.clone() }
+        let of_wire = if self.needs_wire() { other } else { self };
+        let (node, wire) = (of_wire.node, of_wire.wire.clone());
+        let (prefixes, pods) = (self.prefixes.clone(), self.pods.clone());
+        *self == Shape { node, wire, prefixes, pods, ..other.clone() }
+    }
+
+    fn needs_wire(&self) -> bool {
+        let path = ATTACHES.iter().chain([&DEVICE]).find(|path| path.name == self.attach);
+        path.is_none_or(|path| path.attach.needs_wire())
     }
 
     /// The MTU of its containers, as a phrase.

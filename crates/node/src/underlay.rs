@@ -34,13 +34,13 @@ const UNIVERSE: u8 = 0;
 /// Why there is no wire.
 const NO_ROUTE: &str = "there is no default route by which to find it";
 /// What stands for the wire of a node without one.
-const LOOPBACK: &str = "lo";
+pub(crate) const LOOPBACK: &str = "lo";
 /// The MTU in bytes of pods on a node without a wire: Ethernet's.
 const MTU_ALONE: u32 = 1500;
 
 impl Underlay {
-    /// The link that is named, or that of the default route; in the calling thread's namespace. Without either it is the
-    /// loopback, unless a wire `is_needed`.
+    /// The link that is named, or that of the default route; in the calling thread's namespace. Without either, or where
+    /// that of the default route has no address, it is the loopback, unless a wire `is_needed`.
     ///
     /// # Errors
     /// In words: there is no such link or route, or the link has no address.
@@ -49,7 +49,11 @@ impl Underlay {
         match named {
             Some(name) if name.as_str() == LOOPBACK && !is_needed => Ok(Underlay::alone()),
             named => match Underlay::link(&netlink, named)? {
-                Some(link) => Underlay::on(&netlink, link, Addresses::default()),
+                Some(link) => match Underlay::on(&netlink, link, Addresses::default()) {
+                    // Its lease has run out, and it may come back.
+                    Err(_) if named.is_none() && !is_needed => Ok(Underlay::alone()),
+                    found => found,
+                },
                 None if is_needed => Err(NO_ROUTE.to_owned()),
                 None => Ok(Underlay::alone()),
             },

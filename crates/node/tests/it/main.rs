@@ -24,6 +24,7 @@ mod limits;
 mod lost;
 #[path = "../../../report/tests/it/made.rs"]
 mod made;
+mod moved_address;
 mod routes;
 mod scene;
 mod services;
