@@ -254,7 +254,7 @@ impl Configured {
         let network = NetworkUnit::of(&self.name, &self.conf);
         // Another plugin says at ADD which subnets there are.
         if matches!(self.conf.addresses, AddressSource::Delegate(_)) {
-            return network::spec(home, &network, &self.conf, 1).map(|_| None);
+            return network::spec(home, &network, &self.conf, (1, "")).map(|_| None);
         }
         let node = network::could_be_made(home, &network, &self.conf)?;
         network::hindrance(home, &network, &self.conf, &node)

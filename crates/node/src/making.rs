@@ -84,7 +84,8 @@ impl Making<'_> {
         kernel: &mut Kernel,
     ) -> Result<Plan, Failure> {
         let network = &self.record.network_unit();
-        let node = network::spec(self.home, network, conf, network::take_number(self.home, network)?)?;
+        let number = network::take_number(self.home, network)?;
+        let node = network::spec(self.home, network, conf, (number, self.unit.id()))?;
         let plan = conf.path.interface_plan(&node, pod).map_err(|error| invalid_conf(error.to_string()))?;
         apply(&plan, journal, kernel).map_err(|error| of_plan(&plan, &error))?;
         Ok(plan)

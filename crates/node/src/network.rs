@@ -55,16 +55,58 @@ pub(crate) fn take_number(home: &Home, network: &NetworkUnit) -> Result<u16, Fai
 ///
 /// # Errors
 /// The link to other nodes is not found, or no number of the node follows from its address.
-pub(crate) fn spec(home: &Home, network: &NetworkUnit, conf: &Conf, id: u16) -> Result<NodeSpec, Failure> {
+pub(crate) fn spec(
+    home: &Home,
+    network: &NetworkUnit,
+    conf: &Conf,
+    (id, own): (u16, &str),
+) -> Result<NodeSpec, Failure> {
     let stands = home.networks().find(&network.id()).ok().flatten();
-    spec_beside(stands.as_ref(), conf, id)
+    spec_as_found(home, network, conf, stands.as_ref(), (id, own))
 }
 
-fn spec_beside(stands: Option<&FoundUnit>, conf: &Conf, id: u16) -> Result<NodeSpec, Failure> {
+fn spec_as_found(
+    home: &Home,
+    network: &NetworkUnit,
+    conf: &Conf,
+    stands: Option<&FoundUnit>,
+    (id, own): (u16, &str),
+) -> Result<NodeSpec, Failure> {
     let noted = stands.and_then(|found| Shape::read(found.note.as_ref()?));
+    let mut node = spec_beside(noted.as_ref(), conf, id)?;
+    keep_mtu(home, network, conf, (noted.as_ref(), own), &mut node)?;
+    Ok(node)
+}
+
+/// Leaves new containers the MTU of those that are attached where they share something that has it, such as a bridge: though
+/// the wire takes more by now, a neighbour would not get a packet of that size, and nothing would say so. `own` is the
+/// attachment that is being made.
+fn keep_mtu(
+    home: &Home,
+    network: &NetworkUnit,
+    conf: &Conf,
+    (noted, own): (Option<&Shape>, &str),
+    node: &mut NodeSpec,
+) -> Result<(), Failure> {
+    let noted = noted.filter(|_| conf.mtu.is_none()).and_then(|noted| noted.wire_mtu);
+    // Why there is none is said when the plan is made.
+    let (Some(noted), Ok(now)) = (noted, conf.path.pod_mtu(node)) else { return Ok(()) };
+    if now <= noted || attachments(home, network, own)? == 0 {
+        return Ok(());
+    }
+    let narrow = Network { mtu: Some(noted), ..node.network.clone() };
+    let narrow = NodeSpec { network: narrow, ..node.clone() };
+    let steps = |node: &NodeSpec| conf.path.node_plan(node).map(|plan| plan.steps).ok();
+    if steps(node) != steps(&narrow) {
+        *node = narrow;
+    }
+    Ok(())
+}
+
+fn spec_beside(noted: Option<&Shape>, conf: &Conf, id: u16) -> Result<NodeSpec, Failure> {
     let needs_wire = conf.path.attach.needs_wire();
     // A network that began without a wire takes the one that has come since.
-    let known = noted.as_ref().map(|noted| &noted.wire).filter(|wire| wire.as_str() != LOOPBACK);
+    let known = noted.map(|noted| &noted.wire).filter(|wire| wire.as_str() != LOOPBACK);
     let wire = conf.wire.as_ref().or(known);
     let underlay = match Underlay::find(wire, needs_wire) {
         // The noted one is gone.
@@ -112,7 +154,7 @@ fn spec_beside(stands: Option<&FoundUnit>, conf: &Conf, id: u16) -> Result<NodeS
 /// # Errors
 /// Why none can be.
 pub(crate) fn could_be_made(home: &Home, network: &NetworkUnit, conf: &Conf) -> Result<NodeSpec, Failure> {
-    let node = spec(home, network, conf, 1)?;
+    let node = spec(home, network, conf, (1, ""))?;
     conf.path.node_plan(&node).map_err(|error| invalid_conf(error.to_string()))?;
     Ok(node)
 }
@@ -147,10 +189,11 @@ pub(crate) fn hindrance(
 ) -> Result<Option<Hindrance>, Failure> {
     let found = home.networks().find(&network.id()).map_err(|error| of_book(&error))?;
     let stands = found.as_ref().and_then(|found| found.note.as_deref());
-    let described = Shape::of(conf, node).to_text();
-    let Some(note) = stands.filter(|note| *note != described) else { return Ok(None) };
+    let shape = Shape::of(conf, node);
+    let described = shape.to_text();
+    let Some(note) = stands.filter(|note| !shape.is_noted(note)) else { return Ok(None) };
     // The plan is to be that of the network itself, which has its number as long as it stands.
-    let node = spec(home, network, conf, take_number(home, network)?)?;
+    let node = spec(home, network, conf, (take_number(home, network)?, ""))?;
     if leaves_alone(note, conf, &node, || made(home, network))? {
         return Ok(None);
     }
@@ -191,10 +234,11 @@ pub(crate) fn stand(
     kernel: &mut Kernel,
 ) -> Result<NodeSpec, Failure> {
     let found = home.networks().find(&network.id()).map_err(|error| of_book(&error))?;
-    let node = spec_beside(found.as_ref(), conf, take_number(home, network)?)?;
+    let node = spec_as_found(home, network, conf, found.as_ref(), (take_number(home, network)?, own))?;
     // So it is with each pod but the first.
     let stands = found.is_some_and(|found| {
-        found.state == UnitState::Standing && found.note == Some(Shape::of(conf, &node).to_text())
+        let is_noted = |note| Shape::of(conf, &node).is_noted(note);
+        found.state == UnitState::Standing && found.note.as_deref().is_some_and(is_noted)
     });
     if !stands || drift(home, network, kernel)?.is_some() {
         make_stand(home, network, conf, &node, own, kernel)?;
@@ -210,13 +254,14 @@ fn make_stand(
     own: &str,
     kernel: &mut Kernel,
 ) -> Result<(), Failure> {
-    let (book, id, described) = (home.networks(), network.id(), Shape::of(conf, node).to_text());
+    let (book, id, shape) = (home.networks(), network.id(), Shape::of(conf, node));
+    let described = shape.to_text();
     let (begun, mut pause) = (Instant::now(), PAUSE);
     loop {
         let found = book.find(&id).map_err(|error| of_book(&error))?;
         let found = found.as_ref().map(|found| (found.state, found.note.as_deref()));
         if let Some((UnitState::Standing, Some(note))) = found
-            && (note == described || leaves_alone(note, conf, node, || made(home, network))?)
+            && (shape.is_noted(note) || leaves_alone(note, conf, node, || made(home, network))?)
         {
             if mend(home, network, kernel)?.is_some() {
                 return Ok(());

@@ -218,7 +218,7 @@ fn status(
         }
         // Its subnets are not known before ADD.
         (AddressSource::Delegate(_), delegate) => {
-            network::spec(home, network, &conf, 1).map_err(unmade)?;
+            network::spec(home, network, &conf, (1, "")).map_err(unmade)?;
             delegate.map_or(Ok(()), |delegate| {
                 delegate.require_way(conf.path).map_err(unmade)?;
                 delegate.hand_over(Command::Status)

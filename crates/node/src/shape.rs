@@ -17,6 +17,9 @@ pub(crate) struct Shape {
     pub(crate) node: u16,
     pub(crate) wire: IfName,
     pub(crate) mtu: Option<u32>,
+    /// That of its containers, where the configuration leaves it to the wire. Not in the notes of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) wire_mtu: Option<u32>,
     masquerade: bool,
     /// Not in the notes of networks that stand without it, among them all of earlier versions. At which hook is each
     /// container's own matter.
@@ -38,6 +41,10 @@ impl Shape {
             node: node.id,
             wire: node.wire.clone(),
             mtu: conf.mtu,
+            wire_mtu: match conf.mtu {
+                None => conf.path.pod_mtu(node).ok(),
+                Some(_) => None,
+            },
             masquerade: conf.masquerade,
             anti_spoofing: conf.anti_spoofing.is_some(),
             host_link: conf.host_link,
@@ -55,6 +62,13 @@ impl Shape {
         serde_json::from_str(note).ok()
     }
 
+    /// Whether a note says this.
+    pub(crate) fn is_noted(&self, note: &str) -> bool {
+        // As earlier versions wrote it.
+        let without = || Shape { wire_mtu: None, ..self.clone() }.to_text();
+        note == self.to_text() || note == without()
+    }
+
     /// Whether containers that want this can join those that stand as `noted`: the same attach in the same place, with an
     /// MTU and subnets of their own at most.
     pub(crate) fn may_join(&self, noted: &Shape) -> bool {
@@ -67,7 +81,7 @@ impl Shape {
         let of_wire = if self.needs_wire() { other } else { self };
         let (node, wire) = (of_wire.node, of_wire.wire.clone());
         let (prefixes, pods) = (self.prefixes.clone(), self.pods.clone());
-        *self == Shape { node, wire, prefixes, pods, ..other.clone() }
+        *self == Shape { node, wire, wire_mtu: self.wire_mtu, prefixes, pods, ..other.clone() }
     }
 
     fn needs_wire(&self) -> bool {

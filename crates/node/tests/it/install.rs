@@ -368,11 +368,11 @@ fn another_mtu_waits_while_a_container_shares_what_has_the_old_one() {
     let subnets = ["10.244.7.0/24", "fd00:244:0:7::/64"].map(|subnet| subnet.parse().unwrap());
     let moved = |mtu| Network { subnets: subnets.to_vec(), ..of("bridge", mtu) };
     assert_eq!(beside(moved(1400)), moved(1500));
-    // A link that the user has named is not given up, and one that the agent has found is.
+    // A bridge is the same on another link.
     let elsewhere = |mtu| Network { wire: Some(IfName::new("lo").unwrap()), ..of("bridge", mtu) };
-    assert_eq!(beside(elsewhere(1400)), elsewhere(1400));
-    assert_eq!(beside_on(elsewhere(1500), false), of("bridge", 1500));
-    assert_eq!(beside_on(elsewhere(1400), false), of("bridge", 1500));
+    for is_wire_named in [true, false] {
+        assert_eq!(beside_on(elsewhere(1400), is_wire_named), elsewhere(1500));
+    }
     // What differs besides is not followed with either.
     let other = |mtu| Network { masquerade: true, ..of("bridge", mtu) };
     assert_eq!(beside(other(1400)), other(1400));
@@ -386,6 +386,25 @@ fn another_mtu_waits_while_a_container_shares_what_has_the_old_one() {
     let conf = Host::conf_of(&host.install_beside(&of("ptp", 1500)).unwrap());
     host.scene.add("a", &conf);
     assert_eq!(beside(of("ptp", 1400)), of("ptp", 1400));
+}
+
+/// A link that the user has named is not given up, and one that the agent has found is.
+#[test]
+fn containers_that_hang_on_a_link_keep_those_that_come_there() {
+    let Some(host) = Host::new() else { return };
+    let on = |wire: Option<&str>| Network {
+        wire: wire.map(|wire| IfName::new(wire).unwrap()),
+        ..network("macvlan")
+    };
+    let conf = Host::conf_of(&host.install(&on(None)).unwrap());
+    let _ = host.scene.container("a");
+    host.scene.add("a", &conf);
+    let beside = |is_wire_named| {
+        let home = host.scene.home();
+        let node = host.scene.world.open("node");
+        node.run(|| on(Some("lo")).beside_attached(&home, is_wire_named)).unwrap()
+    };
+    assert_eq!([beside(true), beside(false)], [on(Some("lo")), on(None)]);
 }
 
 #[test]

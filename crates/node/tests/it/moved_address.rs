@@ -1,14 +1,14 @@
 //! The node's address moves to another link while containers run: a card gets into a bridge or a bond, or the default route
-//! comes after the first container.
+//! comes after the first container. And the link to other nodes gets another MTU.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 
 use serde_json::{Value, json};
 use testkit::shell;
 
-use crate::scene::{Scene, address, conf, with};
+use crate::scene::{PATIENCE, Scene, address, conf, with};
 
 /// What an administrator does to put a card into a bridge, with another address of the same subnet on that.
 const INTO_BRIDGE: &str = "ip -n NODE addr flush dev wire0 scope global; ip -n NODE -6 route del default
@@ -84,4 +84,45 @@ fn a_wire_that_comes_later_is_taken() {
     scene.add("b", &conf);
     assert_eq!(scene.mtu_of("b"), 1420);
     scene.exchange("far", "b", "192.0.2.2:80".parse().unwrap());
+}
+
+/// The wire takes jumbo frames while containers are attached. A bridge would drop what is longer for those that were there
+/// before, without a word.
+#[test]
+fn containers_of_a_bridge_have_one_mtu() {
+    let Some(scene) = Scene::new() else { return };
+    let conf = conf("bridge");
+    for name in ["a", "b", "c"] {
+        let _ = scene.container(name);
+    }
+    let a = address(&scene.add("a", &conf), 0);
+    scene.change_node("ip -n NODE link set wire0 mtu 9000");
+    let b = address(&scene.add("b", &conf), 0);
+    assert_eq!([scene.mtu_of("a"), scene.mtu_of("b")], [1500, 1500]);
+    let datagram = [7; 4000];
+    let receiver = scene.world.open("a").run(|| UdpSocket::bind((&*a, 700))).unwrap().unwrap();
+    let sender = scene.world.open("b").run(|| UdpSocket::bind((&*b, 0))).unwrap().unwrap();
+    sender.send_to(&datagram, (&*a, 700)).unwrap();
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(receiver.recv(&mut [0; 5000]).unwrap(), datagram.len());
+    for name in ["a", "b"] {
+        scene.succeed("DEL", name, &conf);
+    }
+    // With none of them left it is made anew.
+    scene.add("c", &conf);
+    assert_eq!(scene.mtu_of("c"), 9000);
+}
+
+/// Links that are a container's own have the MTU of the wire, whenever they come.
+#[test]
+fn containers_of_ptp_have_that_of_the_wire() {
+    let Some(scene) = Scene::new() else { return };
+    let conf = conf("ptp");
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    scene.add("a", &conf);
+    scene.change_node("ip -n NODE link set wire0 mtu 9000");
+    scene.add("b", &conf);
+    assert_eq!([scene.mtu_of("a"), scene.mtu_of("b")], [1500, 9000]);
 }
