@@ -2,7 +2,7 @@
 //!
 //! A unit is what is made and taken back together: the topology of a race, the network of a node, a pod's attachment.
 //! Units of a kind lie in a directory of their own, `/run/hostgap/<kind>/<id>`, with their journals and whatever else
-//! their owner keeps there. The file `owner` in it names the process that holds the unit, and is locked for as long as
+//! their owner keeps there. The file `owner` in it names the process that holds the unit, and `hold` is locked for as long as
 //! it does; the kernel drops that lock however the process dies. So a unit that is not locked is a dead owner's, unless
 //! the file says that it was left standing on purpose.
 //!
@@ -18,7 +18,7 @@ mod unit;
 
 use std::convert::Infallible;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,8 +36,11 @@ const ROOT: &str = "/run/hostgap";
 const GUARD: &str = "claim.lock";
 /// How the names of locks in the directory of a book end.
 const LOCK: &str = ".lock";
-/// The file of a unit's directory that says whose it is, and is locked while its owner lives.
+/// The file of a unit's directory that says whose it is. Everybody may read it.
 const OWNER: &str = "owner";
+/// The file of a unit's directory that is locked while its owner lives. Only root may open it: whoever can read a file can lock
+/// it, and no attachment of a container would ever be taken back. Units of earlier versions have none, and lock the other one.
+const HOLD: &str = "hold";
 /// The most bytes of an id, so that names can be made of it.
 const ID_BYTES_MAX: usize = 128;
 /// A child that a dead owner had just forked holds the lock, too, until it has loaded its program.
@@ -131,9 +134,7 @@ impl Book {
         let dir = self.root.join(id);
         match fs::create_dir(&dir) {
             Ok(()) => Unit::begin(self, id, &dir),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                Err(BookError::Exists { path: dir })
-            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(BookError::Exists { path: dir }),
             Err(error) => Err(BookError::file("create", &dir)(error)),
         }
     }
@@ -203,10 +204,14 @@ impl Book {
         lock::exclusive(&path).map_err(BookError::file("lock", &path))
     }
 
-    /// The same for those that only look; `None` if there never was a unit.
-    fn onlooker(&self) -> Result<Option<File>, BookError> {
+    /// The same for those that only look; `None` if there never was a unit. Whoever may not take the lock looks without it, and
+    /// may see a unit half-made.
+    fn onlooker(&self) -> Result<Option<Option<File>>, BookError> {
         let path = self.root.join(GUARD);
-        lock::shared(&path).map_err(BookError::file("lock", &path))
+        match lock::shared(&path) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(Some(None)),
+            taken => Ok(taken.map_err(BookError::file("lock", &path))?.map(Some)),
+        }
     }
 
     /// The ids of units, and the paths of all else but for locks.
@@ -234,7 +239,12 @@ impl Book {
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes).map_err(BookError::file("read", &path))?;
             owner = serde_json::from_slice(&bytes).unwrap_or(owner);
-            if is_held(&file, owner.pid) {
+            let is_held = match File::open(self.root.join(id).join(HOLD)) {
+                Ok(hold) => is_held(&hold, owner.pid),
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => lives(owner.pid),
+                Err(_) => is_held(&file, owner.pid),
+            };
+            if is_held {
                 state = UnitState::Alive;
             } else if owner.standing.is_some() {
                 state = UnitState::Standing;
@@ -244,12 +254,16 @@ impl Book {
     }
 }
 
+/// Whether there is a process of this number.
+fn lives(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
 /// Whether a process holds the owner's lock. Where the owner is gone, the lock is given a moment to go as well.
 fn is_held(file: &File, pid: u32) -> bool {
-    let proc = Path::new("/proc").join(pid.to_string());
     let known = FORK_WAIT.until(
         || false,
-        || match (lock::is_held(file), proc.exists()) {
+        || match (lock::is_held(file), lives(pid)) {
             (true, false) => Ok::<_, Infallible>(None),
             (held, _) => Ok(Some(held)),
         },

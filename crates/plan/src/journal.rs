@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use rustix::fs::{FlockOperation, RenameFlags};
 use crate::JournalError;
 use crate::boot;
 use crate::entry::{Entry, Header, Intent, VERSION};
+use crate::lock::PRIVATE;
 
 mod lines;
 mod order;
@@ -29,6 +31,15 @@ pub use seal::Seal;
 
 /// Between two attempts to get the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// What others may do with a journal that is no unit's: read it.
+const READABLE: u32 = 0o644;
+
+impl Header {
+    fn of_this_process(boot_id: &Path) -> Result<Header, JournalError> {
+        Ok(Header { version: VERSION, boot_id: boot::boot_id(boot_id)?, pid: std::process::id() })
+    }
+}
 
 /// An open journal. One process at a time holds one (`flock`); the kernel lets go of it when the process dies.
 #[derive(Debug)]
@@ -54,16 +65,23 @@ impl Journal {
         Journal::create_with_boot_id(path, Path::new(boot::BOOT_ID))
     }
 
+    /// The same for a journal that nobody else may read, and so lock.
+    pub(crate) fn create_private(path: &Path) -> Result<Journal, JournalError> {
+        let header = Header::of_this_process(Path::new(boot::BOOT_ID))?;
+        Journal::write_new(path, header, Vec::new(), RenameFlags::NOREPLACE, PRIVATE)
+    }
+
     /// As [`Journal::create`], with another file to read the boot id from.
     pub fn create_with_boot_id(path: &Path, boot_id: &Path) -> Result<Journal, JournalError> {
-        let header = Header { version: VERSION, boot_id: boot::boot_id(boot_id)?, pid: std::process::id() };
-        Journal::write_new(path, header, Vec::new(), RenameFlags::NOREPLACE)
+        let header = Header::of_this_process(boot_id)?;
+        Journal::write_new(path, header, Vec::new(), RenameFlags::NOREPLACE, READABLE)
     }
 
     /// Puts another file in the journal's place, with the same header and these lines.
     pub(crate) fn replaced_by(self, entries: Vec<Entry>) -> Result<Journal, JournalError> {
         let header = Header { version: VERSION, ..self.header.clone() };
-        Journal::write_new(&self.path, header, entries, RenameFlags::empty())
+        let of_file = self.file.metadata().map_or(PRIVATE, |found| found.mode() & 0o777);
+        Journal::write_new(&self.path, header, entries, RenameFlags::empty(), of_file)
     }
 
     fn write_new(
@@ -71,6 +89,7 @@ impl Journal {
         header: Header,
         entries: Vec<Entry>,
         flags: RenameFlags,
+        mode: u32,
     ) -> Result<Journal, JournalError> {
         let failed = |why| JournalError::File { attempted: "create", path: path.to_owned(), why };
         let mut fresh = path.as_os_str().to_owned();
@@ -78,8 +97,9 @@ impl Journal {
         let fresh = PathBuf::from(fresh);
         // A leftover of a dead process with our number; nothing was ever done under it.
         let _ = std::fs::remove_file(&fresh);
+        let mut options = OpenOptions::new();
         let file =
-            OpenOptions::new().read(true).append(true).create_new(true).open(&fresh).map_err(failed)?;
+            options.read(true).append(true).create_new(true).mode(mode).open(&fresh).map_err(failed)?;
         let mut journal = Journal {
             path: fresh.clone(),
             file,

@@ -1,13 +1,17 @@
 //! Locks on files, which the kernel drops however their holder dies.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+
+/// What others may do with a file that nobody else is to lock: nothing.
+pub(crate) const PRIVATE: u32 = 0o600;
 
 /// How long to wait for a lock that another process has. The kernel does not wake a waiter that also has to look at a clock, or at
 /// a flag that a signal sets, so it is tried again and again.
@@ -51,12 +55,13 @@ pub fn try_exclusive(path: &Path) -> io::Result<Option<File>> {
     Ok(take(&file, FlockOperation::NonBlockingLockExclusive)?.then_some(file))
 }
 
-/// Takes the lock on a file, which is made if it is not there. Waits as long as another process has it.
+/// Takes the lock on a file, which is made if it is not there, for nobody else to open. Waits as long as another process has
+/// it.
 ///
 /// # Errors
 /// The file cannot be made or opened.
 pub fn exclusive(path: &Path) -> io::Result<File> {
-    let file = file(path)?;
+    let file = private(path)?;
     flock(&file, FlockOperation::LockExclusive)?;
     Ok(file)
 }
@@ -103,8 +108,20 @@ pub(crate) fn take(file: &File, operation: FlockOperation) -> io::Result<bool> {
     }
 }
 
+/// Opens or makes a file that is there to be locked.
 fn file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
+}
+
+/// Opens or makes a file of which only its user takes the lock: whoever can read a file can lock it, and keep it locked.
+pub(crate) fn private(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(PRIVATE).open(path)?;
+    // Earlier versions left it to be read by everybody.
+    if file.metadata()?.mode() & !PRIVATE & 0o777 != 0 {
+        file.set_permissions(Permissions::from_mode(PRIVATE))?;
+    }
+    Ok(file)
 }
 
 #[cfg(test)]

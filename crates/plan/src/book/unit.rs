@@ -1,11 +1,12 @@
 //! A unit that this process holds: its journals, and how it ends.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Book, BookError, OWNER, Owner, entries};
+use super::{Book, BookError, HOLD, OWNER, Owner, entries};
 use crate::overwrite::overwrite;
 use crate::{Journal, JournalError, Kernel, Placed, Undone, lock, undo};
 
@@ -19,6 +20,8 @@ pub struct Unit {
     id: String,
     dir: PathBuf,
     owner: File,
+    /// Locked as long as this process holds the unit.
+    hold: File,
     /// What it was called when it was left standing, before this process took it over.
     note: Option<String>,
     /// It outlives this process on purpose, is gone already, or goes by [`Unit::end`] alone.
@@ -66,7 +69,15 @@ impl Unit {
     ) -> Result<Unit, BookError> {
         let path = dir.join(OWNER);
         let owner = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-        Unit::hold(book, id, dir, owner.map_err(BookError::file("open", &path))?, note)
+        let is_of_this_form = dir.join(HOLD).exists();
+        let unit = Unit::hold(book, id, dir, owner.map_err(BookError::file("open", &path))?, note)?;
+        if !is_of_this_form {
+            for path in unit.journals()? {
+                let kept = fs::set_permissions(&path, Permissions::from_mode(lock::PRIVATE));
+                kept.map_err(BookError::file("close to others", &path))?;
+            }
+        }
+        Ok(unit)
     }
 
     fn hold(
@@ -76,15 +87,25 @@ impl Unit {
         owner: File,
         note: Option<String>,
     ) -> Result<Unit, BookError> {
-        let path = dir.join(OWNER);
-        if !lock::take(&owner, FlockOperation::NonBlockingLockExclusive)
+        let path = dir.join(HOLD);
+        let hold = lock::private(&path).map_err(BookError::file("open", &path))?;
+        if !lock::take(&hold, FlockOperation::NonBlockingLockExclusive)
             .map_err(BookError::file("lock", &path))?
         {
             return Err(BookError::Held { path: dir, pid: 0 });
         }
+        // For processes of earlier versions, which ask this one. Anybody can have locked it.
+        let _ = lock::take(&owner, FlockOperation::NonBlockingLockExclusive);
         // Settled until it is whole: to drop it would wait for the guard, which the caller holds.
-        let mut unit =
-            Unit { book: book.clone(), id: id.to_owned(), dir, owner, note: note.clone(), settled: true };
+        let mut unit = Unit {
+            book: book.clone(),
+            id: id.to_owned(),
+            dir,
+            owner,
+            hold,
+            note: note.clone(),
+            settled: true,
+        };
         unit.write(note)?;
         unit.settled = false;
         Ok(unit)
@@ -106,7 +127,7 @@ impl Unit {
     /// # Errors
     /// There is one of that name, or it cannot be written.
     pub fn journal(&self, name: &str) -> Result<Journal, JournalError> {
-        Journal::create(&journal_of(&self.dir, name))
+        Journal::create_private(&journal_of(&self.dir, name))
     }
 
     /// The journal of that name, as it is, or a new one.
@@ -115,7 +136,7 @@ impl Unit {
     /// It cannot be used, or cannot be made.
     pub fn journal_or_new(&self, name: &str) -> Result<Journal, JournalError> {
         let path = journal_of(&self.dir, name);
-        if path.exists() { Journal::open(&path) } else { Journal::create(&path) }
+        if path.exists() { Journal::open(&path) } else { Journal::create_private(&path) }
     }
 
     /// The unit's journals, whether they can be read or not.
@@ -220,6 +241,7 @@ impl Drop for Unit {
         }
         // A child that another thread has just forked holds the lock, too, until it has loaded its program.
         let _ = flock(&self.owner, FlockOperation::Unlock);
+        let _ = flock(&self.hold, FlockOperation::Unlock);
     }
 }
 

@@ -4,6 +4,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use linux::{NetnsName, netns};
@@ -198,4 +201,63 @@ fn units_come_and_go_at_the_same_time() {
     let standing = states(&book);
     assert_eq!(standing.len(), WORKERS * UNITS.div_ceil(2));
     assert!(standing.iter().all(|(_, state, _)| *state == UnitState::Standing), "{standing:?}");
+}
+
+/// What a process without privileges can open, and with that lock, in a book with units.
+fn opened_by_nobody(root: &Path) -> Vec<String> {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "find"]).arg(root);
+    let output = command.args(["-type", "f", "-readable", "-printf", "%f\n"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Whoever can read a file can lock it for as long as it likes, and no container would come or go meanwhile.
+#[test]
+fn nobody_else_locks_what_a_unit_needs() {
+    if !require_root() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let book = Book::at(root.path());
+    let unit = book.begin_as("pod").unwrap();
+    let gone = build(&unit);
+    assert_eq!(opened_by_nobody(root.path()), ["owner"]);
+    unit.leave_standing("a pod").unwrap();
+    // It says whose the unit is, and a lock on it says nothing.
+    let theirs = fs::File::open(root.path().join("pod/owner")).unwrap();
+    theirs.lock().unwrap();
+    assert_eq!(states(&book), [("pod".to_owned(), UnitState::Standing, Some("a pod".to_owned()))]);
+    let unit = book.take_over("pod").unwrap();
+    assert_eq!(states(&book)[0].1, UnitState::Alive);
+    unit.take_back(&mut Kernel::new().unwrap()).unwrap();
+    unit.end().unwrap();
+    assert!(!netns::exists(&gone));
+}
+
+/// A unit of an earlier version has files that everybody can lock, until it is taken over.
+#[test]
+fn a_unit_of_an_earlier_version_is_closed_to_others() {
+    if !require_root() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let book = Book::at(root.path());
+    let unit = book.begin_as("pod").unwrap();
+    let _ = build(&unit);
+    unit.leave_standing("a pod").unwrap();
+    fs::remove_file(root.path().join("pod/hold")).unwrap();
+    for file in ["claim.lock", "pod/a.journal"] {
+        fs::set_permissions(root.path().join(file), fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let owner = fs::File::open(root.path().join("pod/owner")).unwrap();
+    owner.lock().unwrap();
+    assert!(matches!(book.take_over("pod"), Err(BookError::Held { .. })), "its process lives");
+    owner.unlock().unwrap();
+    let unit = book.take_over("pod").unwrap();
+    assert_eq!(opened_by_nobody(root.path()), ["owner"]);
+    unit.take_back(&mut Kernel::new().unwrap()).unwrap();
+    unit.end().unwrap();
 }
