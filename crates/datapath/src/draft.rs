@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, nft, sysctl};
 use plan::{Place, Plan, SetLinkMtu, SetLinkUp, SetSysctl, Step};
 
-use crate::{Addresses, Family, Pod, PodRoute, Prefixes, links, rules};
+use crate::{Addresses, Family, Network, Pod, PodRoute, Prefixes, links, rules};
 
 /// Steps at one place, for packets of some families. What is said of other families is left out: the kernel may not
 /// have them.
@@ -80,6 +80,19 @@ impl<'a> Draft<'a> {
     pub(crate) fn later_links_without_detection(&mut self) {
         if self.families.contains(&Family::V6) {
             self.shared(&accept_dad("default"), "0");
+        }
+    }
+
+    /// Lets the node take no router advertisement that arrives at a link, where the network wants that: a pod would lead the
+    /// node's own packets to itself by one (CVE-2020-10749). A node has IPv6 on a link though its pods have IPv4 alone. It comes
+    /// before the link is up.
+    pub(crate) fn refuse_routers(&mut self, network: &Network, link: &IfName, of: OfLink) {
+        if network.refuses_routers {
+            let step = parameter(&format!("net/ipv6/conf/{link}/accept_ra"), "0");
+            match of {
+                OfLink::Own => self.step(step),
+                OfLink::Shared => self.share(step),
+            }
         }
     }
 

@@ -40,6 +40,9 @@ pub struct Network {
     /// Whether its pods are to reach themselves and their neighbours where another program translates what they call on the
     /// node, as kube-proxy does with Services, for attaches that have a bridge. With others they do anyway.
     pub services: bool,
+    /// Whether a node takes no router advertisement from its pods, for attaches that leave it to the network
+    /// ([`crate::AntiSpoofing::Optional`]). The node's kernel has IPv6 then, whether pods have it or not.
+    pub refuses_routers: bool,
     /// Whether a node has a link of its own on its wire beside its pods', so that it and they reach each other, for attaches
     /// whose links hang there ([`crate::Attach::takes_host_link`]). With others they do anyway.
     pub host_link: bool,

@@ -16,6 +16,7 @@ use crate::dropin::OWN_IPAM;
 use crate::failures::invalid_conf;
 use crate::network::{self, Difference, Hindrance};
 use crate::network_unit::NetworkUnit;
+use crate::node_spec;
 
 /// The name of the plugin: its `type` in a configuration, and the name of its executable.
 pub const PLUGIN: &str = "hostgap";
@@ -254,7 +255,7 @@ impl Configured {
         let network = NetworkUnit::of(&self.name, &self.conf);
         // Another plugin says at ADD which subnets there are.
         if matches!(self.conf.addresses, AddressSource::Delegate(_)) {
-            return network::spec(home, &network, &self.conf, (1, "")).map(|_| None);
+            return node_spec::spec(home, &network, &self.conf, (1, "")).map(|_| None);
         }
         let node = network::could_be_made(home, &network, &self.conf)?;
         network::hindrance(home, &network, &self.conf, &node)

@@ -13,7 +13,7 @@ use crate::delegate::Delegate;
 use crate::describe::describe;
 use crate::failures::{invalid_call, invalid_conf, of_journal, of_plan, unsupported, with_consequence};
 use crate::unit::{JOURNAL, Record, others};
-use crate::{device, network};
+use crate::{device, network, node_spec};
 
 /// Behind it are the routes of further interfaces. It is the kernel's default for IPv6, and behind that for IPv4.
 const METRIC: u32 = 1024;
@@ -85,7 +85,7 @@ impl Making<'_> {
     ) -> Result<Plan, Failure> {
         let network = &self.record.network_unit();
         let number = network::take_number(self.home, network)?;
-        let node = network::spec(self.home, network, conf, (number, self.unit.id()))?;
+        let node = node_spec::spec(self.home, network, conf, (number, self.unit.id()))?;
         let plan = conf.path.interface_plan(&node, pod).map_err(|error| invalid_conf(error.to_string()))?;
         apply(&plan, journal, kernel).map_err(|error| of_plan(&plan, &error))?;
         Ok(plan)

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use cni::{ErrorCode, Failure};
-use datapath::{Family, Network, NodeSpec};
-use plan::{BookError, FoundUnit, Journal, Kernel, Place, Unit, UnitState, apply, in_use};
+use datapath::NodeSpec;
+use plan::{BookError, Journal, Kernel, Unit, UnitState, apply, in_use};
 use serde::Serialize;
 
 use crate::Home;
@@ -12,10 +12,10 @@ use crate::conf::Conf;
 use crate::drift::{JOURNAL, drift, journal, made, mend};
 use crate::failures::{invalid_conf, of_book, of_file, of_journal, of_plan, refused, with_consequence};
 use crate::network_unit::NetworkUnit;
+use crate::node_spec::{spec, spec_as_found};
 use crate::numbers::Numbers;
 use crate::shape::{Shape, leaves_alone};
-use crate::underlay::{LOOPBACK, Underlay, number};
-use crate::unit::{give_up, recorded, undo};
+use crate::unit::{attachments_of, give_up, undo};
 
 /// For another process that makes the same network. It takes milliseconds, of which loading programs takes most, and many
 /// times as long on a node whose CPUs have other work. Runtimes wait for minutes.
@@ -23,8 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks, at first. It doubles, so that hundreds that wait leave the CPUs to the one that makes it.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// The port of VXLAN where flannel has it. No attach alone has a tunnel.
-const PORT: u16 = 8472;
 
 /// Networks that no container of ours is attached to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,105 +46,6 @@ pub struct LeftNetwork {
 pub(crate) fn take_number(home: &Home, network: &NetworkUnit) -> Result<u16, Failure> {
     let taken = Numbers::at(home.network_numbers()).take(&network.to_string());
     taken.map_err(|error| of_file(&format!("give network {network} a number"), &error))
-}
-
-/// The node as drivers see it, in a network of this number. Where the configuration leaves the wire and the node's number
-/// open, those of a network that stands stay, though the default route or the node's address may be another by now.
-///
-/// # Errors
-/// The link to other nodes is not found, or no number of the node follows from its address.
-pub(crate) fn spec(
-    home: &Home,
-    network: &NetworkUnit,
-    conf: &Conf,
-    (id, own): (u16, &str),
-) -> Result<NodeSpec, Failure> {
-    let stands = home.networks().find(&network.id()).ok().flatten();
-    spec_as_found(home, network, conf, stands.as_ref(), (id, own))
-}
-
-fn spec_as_found(
-    home: &Home,
-    network: &NetworkUnit,
-    conf: &Conf,
-    stands: Option<&FoundUnit>,
-    (id, own): (u16, &str),
-) -> Result<NodeSpec, Failure> {
-    let noted = stands.and_then(|found| Shape::read(found.note.as_ref()?));
-    let mut node = spec_beside(noted.as_ref(), conf, id)?;
-    keep_mtu(home, network, conf, (noted.as_ref(), own), &mut node)?;
-    Ok(node)
-}
-
-/// Leaves new containers the MTU of those that are attached where they share something that has it, such as a bridge: though
-/// the wire takes more by now, a neighbour would not get a packet of that size, and nothing would say so. `own` is the
-/// attachment that is being made.
-fn keep_mtu(
-    home: &Home,
-    network: &NetworkUnit,
-    conf: &Conf,
-    (noted, own): (Option<&Shape>, &str),
-    node: &mut NodeSpec,
-) -> Result<(), Failure> {
-    let noted = noted.filter(|_| conf.mtu.is_none()).and_then(|noted| noted.wire_mtu);
-    // Why there is none is said when the plan is made.
-    let (Some(noted), Ok(now)) = (noted, conf.path.pod_mtu(node)) else { return Ok(()) };
-    if now <= noted || attachments(home, network, own)? == 0 {
-        return Ok(());
-    }
-    let narrow = Network { mtu: Some(noted), ..node.network.clone() };
-    let narrow = NodeSpec { network: narrow, ..node.clone() };
-    let steps = |node: &NodeSpec| conf.path.node_plan(node).map(|plan| plan.steps).ok();
-    if steps(node) != steps(&narrow) {
-        *node = narrow;
-    }
-    Ok(())
-}
-
-fn spec_beside(noted: Option<&Shape>, conf: &Conf, id: u16) -> Result<NodeSpec, Failure> {
-    let needs_wire = conf.path.attach.needs_wire();
-    // A network that began without a wire takes the one that has come since.
-    let known = noted.map(|noted| &noted.wire).filter(|wire| wire.as_str() != LOOPBACK);
-    let wire = conf.wire.as_ref().or(known);
-    let underlay = match Underlay::find(wire, needs_wire) {
-        // The noted one is gone.
-        Err(_) if conf.wire.is_none() && wire.is_some() => Underlay::find(None, needs_wire),
-        found => found,
-    };
-    let underlay = underlay
-        .map_err(|why| invalid_conf(format!("find the link to other nodes: {why}; `wire` names it")))?;
-    // Of it the Ethernet addresses of what stands are made.
-    let noted = noted.filter(|noted| !needs_wire || noted.wire == underlay.wire).map(|noted| noted.node);
-    let node = conf.node.or(noted).or_else(|| number(&underlay.addresses));
-    let node =
-        node.ok_or_else(|| invalid_conf("`node` is not set, and no number follows from the node's address"))?;
-    let outer = underlay.addresses.families().first().copied().unwrap_or(Family::V4);
-    Ok(NodeSpec {
-        id: node,
-        place: Place::Host,
-        wire: underlay.wire,
-        wire_mtu: underlay.mtu,
-        underlay: underlay.addresses,
-        outer,
-        pods: conf.pods.clone(),
-        network: Network {
-            id,
-            prefixes: conf.prefixes.clone(),
-            vni: u32::from(id),
-            port: PORT,
-            mtu: conf.mtu,
-            masquerade: conf.masquerade,
-            anti_spoofing: conf.anti_spoofing,
-            bridge: conf.bridge.clone(),
-            tunnel: None,
-            isolates_pods: conf.port_isolation,
-            services: true,
-            host_link: conf.host_link,
-        },
-        tunnel_mac: None,
-        tunnel_key: None,
-        router: None,
-    })
 }
 
 /// The node of a network that could be made: a plan can be, whatever the network's number is.
@@ -335,7 +234,7 @@ fn what_rests_on(
     described: &str,
     kernel: &mut Kernel,
 ) -> Result<Option<Hindrance>, Failure> {
-    let rests = match attachments(home, network, own)? {
+    let rests = match attachments_of(home, network, own)? {
         0 => in_use_by_others(home, network, kernel)?,
         used => Some(format!("{used} attachments rest on it")),
     };
@@ -367,13 +266,6 @@ fn what_rests_on(
     Ok(Some(Hindrance { failure: Failure { details, ..invalid_conf(why) }, differs }))
 }
 
-/// How many attachments a network has beside one's own.
-fn attachments(home: &Home, network: &NetworkUnit, own: &str) -> Result<usize, Failure> {
-    let units = home.attachments().units().map_err(|error| of_book(&error))?;
-    let is_of = |id: &str| recorded(home, id).is_some_and(|record| record.network_unit() == *network);
-    Ok(units.iter().filter(|unit| unit.id != own && is_of(&unit.id)).count())
-}
-
 /// What of other programs rests on what a network shares, as a phrase. A journal that cannot be read says so when it is
 /// undone.
 fn in_use_by_others(
@@ -403,7 +295,7 @@ impl Home {
                 Err(error) => return Err(of_book(&error)),
             };
             // As in `make_stand`: while this one is held, no ADD is missed.
-            if attachments(self, &network, "")? > 0 {
+            if attachments_of(self, &network, "")? > 0 {
                 continue;
             }
             match in_use_by_others(self, &network, &mut kernel)? {

@@ -14,7 +14,7 @@ use crate::delegate::{self, Delegate};
 use crate::dropin::HOST_LOCAL;
 use crate::failures::{invalid_conf, refused, with_consequence};
 use crate::network_unit::NetworkUnit;
-use crate::{attachment, host_local, network, readiness};
+use crate::{attachment, host_local, network, node_spec, readiness};
 
 /// What a call prints on its standard output, and whether it worked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,7 +218,7 @@ fn status(
         }
         // Its subnets are not known before ADD.
         (AddressSource::Delegate(_), delegate) => {
-            network::spec(home, network, &conf, (1, "")).map_err(unmade)?;
+            node_spec::spec(home, network, &conf, (1, "")).map_err(unmade)?;
             delegate.map_or(Ok(()), |delegate| {
                 delegate.require_way(conf.path).map_err(unmade)?;
                 delegate.hand_over(Command::Status)

@@ -159,6 +159,16 @@ pub(crate) fn others(home: &Home, own: &str, container_id: &str) -> Vec<Record> 
         .collect()
 }
 
+/// How many attachments a network has beside one's own.
+///
+/// # Errors
+/// The book of attachments cannot be read.
+pub(crate) fn attachments_of(home: &Home, network: &NetworkUnit, own: &str) -> Result<usize, Failure> {
+    let units = home.attachments().units().map_err(|error| of_book(&error))?;
+    let is_of = |id: &str| recorded(home, id).is_some_and(|record| record.network_unit() == *network);
+    Ok(units.iter().filter(|unit| unit.id != own && is_of(&unit.id)).count())
+}
+
 fn free_rank(others: &[Record]) -> u32 {
     let is_free = |rank: &u32| others.iter().all(|other| other.rank != *rank);
     (0..).find(is_free).expect("a container has few interfaces")

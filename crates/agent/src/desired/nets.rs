@@ -60,6 +60,7 @@ impl Nets<'_> {
                 tunnel: found.map(|link| link.name.clone()),
                 isolates_pods: false,
                 services: false,
+                refuses_routers: false,
                 host_link: false,
             };
             NodeSpec {

@@ -31,6 +31,7 @@ pub(crate) fn second(nodes: &[NodeSpec; 2]) -> [NodeSpec; 2] {
         tunnel: None,
         isolates_pods: false,
         services: false,
+        refuses_routers: false,
         host_link: false,
     };
     let of = |node: &NodeSpec| {

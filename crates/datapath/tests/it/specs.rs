@@ -57,6 +57,7 @@ impl Shape {
             tunnel: None,
             isolates_pods: false,
             services: false,
+            refuses_routers: false,
             host_link: false,
         }
     }

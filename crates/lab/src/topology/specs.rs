@@ -113,6 +113,7 @@ pub(super) fn network(shape: &Shape) -> Network {
         isolates_pods: false,
         // Pods of a race call each other by their own addresses, or by published ports.
         services: false,
+        refuses_routers: false,
         host_link: false,
     }
 }

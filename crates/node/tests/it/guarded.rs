@@ -4,10 +4,12 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
 
+use datapath::Family;
 use linux::cpu;
 use serde_json::{Value, json};
-use testkit::shell;
+use testkit::{shell, skip};
 
 use crate::attachments::can_run;
 use crate::scene::{PATIENCE, Scene, address, check_failure, conf, with};
@@ -119,4 +121,52 @@ fn a_program_that_cannot_be_loaded_has_a_remedy() {
     scene.add("a", &with(conf("bridge"), "anti_spoofing", json!(false)));
     fs::remove_dir(&taken).unwrap();
     fs::remove_dir(PINS).unwrap();
+}
+
+/// A network of IPv4 whose containers may send what they like. The node's links that are named so, with their `accept_ra`.
+fn taking_routers(scene: &Scene, attach: &str, bridge: Option<&str>, links: &str) -> Vec<String> {
+    let _ = scene.container("a");
+    let mut conf = with(conf(attach), "anti_spoofing", json!(false));
+    conf["ipam"]["ranges"].as_array_mut().unwrap().pop();
+    if let Some(bridge) = bridge {
+        conf["bridge"] = json!(bridge);
+    }
+    let before = scene.dump();
+    let result = scene.add("a", &conf);
+    let node = scene.world.name("node");
+    let read = format!("ip netns exec {node} sh -c 'grep -H . /proc/sys/net/ipv6/conf/{links}/accept_ra'");
+    let values = shell(&read).lines().map(|line| line.rsplit(':').next().unwrap().to_owned()).collect();
+    scene.succeed("CHECK", "a", &with(conf.clone(), "prevResult", result));
+    scene.succeed("DEL", "a", &conf);
+    let _ = scene.remove_unused();
+    before.assert_same(&scene.dump(), "without the network");
+    values
+}
+
+/// A node that does not forward IPv6 takes a default route from whoever says that it is a router, and a container may say so.
+#[test]
+fn a_node_takes_no_container_for_a_router() {
+    for (attach, bridge, links) in
+        [("ptp", None, "hgp*"), ("bridge", None, "hgbr*"), ("bridge", Some("cni0"), "cni0")]
+    {
+        let Some(scene) = Scene::of(&[Family::V4]) else { return };
+        if !Path::new("/proc/sys/net/ipv6").exists() {
+            return skip("no IPv6");
+        }
+        assert_eq!(taking_routers(&scene, attach, bridge, links), ["0"], "{attach} {bridge:?}");
+    }
+}
+
+/// By a bridge of its own a node may have its own default route.
+#[test]
+fn a_bridge_of_the_machine_takes_routers_as_before() {
+    let Some(scene) = Scene::of(&[Family::V4]) else { return };
+    if !Path::new("/proc/sys/net/ipv6").exists() {
+        return skip("no IPv6");
+    }
+    let node = scene.world.name("node");
+    let _ = shell(&format!(
+        "ip -n {node} link add br0 address 52:54:00:12:34:56 type bridge; ip -n {node} link set br0 addrgenmode none up"
+    ));
+    assert_eq!(taking_routers(&scene, "bridge", Some("br0"), "br0"), ["1"]);
 }

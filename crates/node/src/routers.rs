@@ -1,0 +1,29 @@
+//! Whether the node is to take no router advertisement from its containers.
+
+use datapath::AntiSpoofing;
+use linux::{IfName, sysctl};
+
+use crate::conf::Conf;
+
+/// Whether the links that the node has for containers are to take none: the kernel has IPv6, and the attach does not drop
+/// them anyway.
+///
+/// A bridge of the machine's own, by which it may have its own default route, keeps what it has: one that is there and takes
+/// router advertisements was not made for containers.
+///
+/// # Errors
+/// A parameter cannot be read.
+pub(crate) fn are_refused(conf: &Conf) -> linux::Result<bool> {
+    if conf.path.attach.anti_spoofing() != AntiSpoofing::Optional || accepts("all")?.is_none() {
+        return Ok(false);
+    }
+    let bridge = conf.bridge.as_ref().map(IfName::as_str);
+    Ok(bridge.map(accepts).transpose()?.flatten() != Some(true))
+}
+
+/// Whether a link takes them; `None`: there is no such link, or no IPv6.
+fn accepts(link: &str) -> linux::Result<Option<bool>> {
+    let key = sysctl::Key::new(format!("net/ipv6/conf/{link}/accept_ra"))
+        .expect("a constant path with a link's name in it is a key");
+    Ok(sysctl::read(&key)?.map(|value| value != "0"))
+}
