@@ -3,6 +3,7 @@
 //! This crate holds no policy, no journal and no undo. A verb does one thing, and its error states what failed, on
 //! which object, and why. `setns` is called in [`netns`] and nowhere else in the project.
 
+mod announce;
 mod cookie;
 mod device;
 mod error;
@@ -54,6 +55,7 @@ pub mod view;
 pub mod xdp;
 pub mod xtables;
 
+pub use announce::announce;
 pub use cgroup::Cgroup;
 pub use cookie::{netns_of_device, visible_cookies};
 pub use cpu::CpuSet;

@@ -1,9 +1,11 @@
 //! An attachment in the making: its interface, its addresses, by whomever they are given, and what rests on them.
 
+use std::net::IpAddr;
+
 use cni::{Attached, Attachment, Failure};
 use datapath::{Addresses, Device, Pod};
 use ipam::Store;
-use linux::IfName;
+use linux::{IfName, Netns};
 use plan::{Journal, Kernel, Place, Plan, Step, Unit, apply};
 
 use crate::Home;
@@ -132,7 +134,26 @@ impl Making<'_> {
         left.steps.retain(|placed| !begun.steps.contains(placed));
         apply(&left, journal, kernel).map_err(|error| of_plan(&left, &error))?;
         let attached = describe(&plan, &reserved, self.attachment, self.place, kernel)?;
+        if conf.path.attach.has_neighbours() {
+            // Those that do not hear it find out by themselves, only later.
+            let _ = self.announce(&pod, kernel);
+        }
         Ok(Attached { dns: conf.dns.clone(), ..attached })
+    }
+}
+
+impl Making<'_> {
+    /// Says at the container's link which Ethernet address its addresses have now. A container before this one may have had them,
+    /// and neighbours send to that one's until their entries age, as long as this one asks them for nothing.
+    fn announce(&self, pod: &Pod, kernel: &mut Kernel) -> linux::Result<()> {
+        let link = kernel.link(self.place, &pod.ifname)?;
+        let (Some((index, Some(mac))), Place::Path(path)) =
+            (link.map(|link| (link.index, link.mac)), self.place)
+        else {
+            return Ok(());
+        };
+        let addresses: Vec<IpAddr> = pod.addresses.iter().collect();
+        Netns::open_path(path)?.run(|| linux::announce(index, mac, &addresses))?
     }
 }
 

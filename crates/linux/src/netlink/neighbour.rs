@@ -49,6 +49,14 @@ impl Netlink {
         }
     }
 
+    /// Has the kernel look for a neighbour as if it had a packet for it. Of an IPv4 address that is the link's own it asks the
+    /// link for that address, which is how one is announced; there is no answer, and the entry goes by itself.
+    pub fn neighbour_use(&self, index: u32, ip: IpAddr) -> Result<()> {
+        let mut message = unicast(ip, index);
+        message.header.flags = NeighbourFlags::Use;
+        self.change(Message::NewNeighbour(message), NLM_F_CREATE, format!("use neighbour {ip}"))
+    }
+
     /// Makes a permanent entry, in the place of one that is there.
     pub fn neighbour_replace(&self, neighbour: &Neighbour) -> Result<()> {
         let index = self.index_of(&neighbour.dev)?;
@@ -114,12 +122,18 @@ impl Netlink {
     }
 }
 
-fn message(neighbour: &Neighbour, index: u32) -> NeighbourMessage {
+/// An entry without properties.
+fn unicast(ip: IpAddr, index: u32) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
-    message.header.family = family_of(neighbour.ip);
+    message.header.family = family_of(ip);
     message.header.ifindex = index;
     message.header.kind = RouteType::Unicast;
-    message.attributes.push(NeighbourAttribute::Destination(neighbour.ip.into()));
+    message.attributes.push(NeighbourAttribute::Destination(ip.into()));
+    message
+}
+
+fn message(neighbour: &Neighbour, index: u32) -> NeighbourMessage {
+    let mut message = unicast(neighbour.ip, index);
     match neighbour.mac {
         Some(mac) => {
             message.header.state = NeighbourState::Permanent;
