@@ -6,12 +6,19 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::link::{
     InfoBridgePort, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo as Info, LinkMessage,
-    LinkXdp,
+    LinkXdp, Prop,
 };
 
 use super::link_message::{self, Resolved, indexed, without_statistics};
 use super::{LinkInfo, Netlink, PortFlag};
 use crate::{IfName, Link, LinkKind, Mac, Netns, Result, Vxlan};
+
+/// A question for one link.
+fn asking(index: u32) -> LinkMessage {
+    let mut message = without_statistics();
+    message.header.index = index;
+    message
+}
 
 impl Netlink {
     /// Makes a link, down. Its parent and its peer's namespace are found by name. `EEXIST` if the name is taken.
@@ -47,9 +54,7 @@ impl Netlink {
 
     /// A link by index; `None` if there is none.
     pub fn link_at(&self, index: u32) -> Result<Option<LinkInfo>> {
-        let mut message = without_statistics();
-        message.header.index = index;
-        self.link_of(message, format!("look at link {index}"))
+        self.link_of(asking(index), format!("look at link {index}"))
     }
 
     fn link_of(&self, question: LinkMessage, attempted: String) -> Result<Option<LinkInfo>> {
@@ -145,6 +150,30 @@ impl Netlink {
         message.attributes.push(LinkAttribute::IfName(name.to_string()));
         let attempted = format!("move link {index} to {} as {name}", to.describe());
         self.change(Message::SetLink(message), 0, attempted)
+    }
+
+    /// The other names of a link (Linux 5.5), beside the one that it is called by.
+    pub fn link_other_names(&self, index: u32) -> Result<Vec<String>> {
+        let attempted = format!("look at link {index}");
+        let answer =
+            self.get(Message::GetLink(asking(index))).map_err(|error| self.error(attempted, error))?;
+        let Message::NewLink(message) = answer else { return Ok(Vec::new()) };
+        let properties = message.attributes.into_iter().filter_map(|attribute| match attribute {
+            LinkAttribute::PropList(properties) => Some(properties),
+            _ => None,
+        });
+        let names = properties.flatten().filter_map(|property| match property {
+            Prop::AltIfName(name) => Some(name),
+            _ => None,
+        });
+        Ok(names.collect())
+    }
+
+    /// Takes one of its other names from a link.
+    pub fn link_other_name_del(&self, index: u32, name: &str) -> Result<()> {
+        let mut message = indexed(index);
+        message.attributes.push(LinkAttribute::PropList(vec![Prop::AltIfName(name.to_owned())]));
+        self.change(Message::DelLinkProp(message), 0, format!("take the name {name} from link {index}"))
     }
 
     /// Brings the loopback of a new namespace up.

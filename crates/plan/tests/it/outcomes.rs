@@ -149,6 +149,21 @@ fn what_another_put_back_is_so_already() {
     Scene::check(|_| Step::from(SetLinkUp { link: ifname("own0") }), "true", is_so);
 }
 
+/// Whoever has a link may give it names, and one of them may be another link's where it came from.
+#[test]
+fn a_link_comes_back_without_names_that_are_taken() {
+    if !require_root() {
+        return;
+    }
+    let moved = |scene: &Scene| Step::MoveLink {
+        link: ifname("spare0"),
+        to: scene.sample.away(),
+        name: ifname("spare1"),
+    };
+    let names = "ip -n AWAY link property add dev spare1 altname own0 altname a-name-longer-than-a-link-has";
+    Scene::check(moved, names, |outcome| *outcome == Undone::Restored);
+}
+
 /// A plan has made a namespace, and a bridge in it.
 fn with_a_namespace() -> Scene {
     let scene = Scene::new();

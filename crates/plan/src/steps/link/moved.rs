@@ -91,8 +91,7 @@ impl Effect for MoveLink<'_> {
         };
         let came_alone = there.is_none();
         if let Some(there) = there {
-            let here = kernel.at(place)?.netns.try_clone()?;
-            kernel.at(to)?.netlink.link_move(there.index, &here, link)?;
+            move_back(kernel, (to, there.index), (place, link))?;
         } else if let Some(device) = device
             && let Some(others) = rename_back(kernel.at(place)?, device, hardware.as_deref(), link)?
         {
@@ -164,6 +163,31 @@ impl Effect for MoveLink<'_> {
         let (link, to, name) = (word(self.link), netns_operand(self.to), word(self.name));
         vec![Tool("ip", place).run(&format!("link set dev {link} netns {to} name {name}"))]
     }
+}
+
+/// Moves a link back. Who has it in there may have given it another name that something in its old place has: from Linux 6.6 on
+/// it would not get there with that (`__dev_change_net_namespace`).
+fn move_back(
+    kernel: &mut Kernel,
+    (from, index): (&Place, u32),
+    (place, link): (&Place, &IfName),
+) -> Result<(), StepError> {
+    let here = kernel.at(place)?.netns.try_clone()?;
+    match kernel.at(from)?.netlink.link_move(index, &here, link) {
+        Err(error) if error.is(Errno::EXIST.raw_os_error()) => {}
+        moved => return Ok(moved?),
+    }
+    for name in kernel.at(from)?.netlink.link_other_names(index)? {
+        let is_taken = match IfName::new(&*name) {
+            Ok(name) => kernel.at(place)?.netlink.link(&name)?.is_some(),
+            // What is too long to be a link's own name may be another one's here.
+            Err(_) => true,
+        };
+        if is_taken {
+            kernel.at(from)?.netlink.link_other_name_del(index, &name)?;
+        }
+    }
+    Ok(kernel.at(from)?.netlink.link_move(index, &here, link)?)
 }
 
 /// Whether hardware had to be set to what it was.
