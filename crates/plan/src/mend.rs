@@ -109,3 +109,30 @@ fn is_repeated(
     };
     repeated.map(|()| true).map_err(|why| in_step(placed, why))
 }
+
+#[cfg(test)]
+mod tests {
+    use linux::{IfName, Link, LinkKind};
+
+    use super::*;
+    use crate::{Place, Undone};
+
+    /// A process died after it had noted that a bridge is gone, and before it noted that it makes it again.
+    #[test]
+    fn what_was_taken_back_to_be_made_again_is_not_forgotten() {
+        let name = IfName::new("hgbr1").unwrap();
+        let link = Link { name: name.clone(), kind: LinkKind::Bridge, mtu: Some(1500), mac: None };
+        let address = "10.244.1.1/24".parse().unwrap();
+        let steps = [Step::AddLink(link), Step::AddAddress { link: name, address }];
+        let plan = Plan { steps: steps.map(|step| Placed { place: Place::Host, step }).into() };
+        let intent = |(seq, placed): (u64, &Placed)| {
+            Entry::Intent(Intent { seq, placed: placed.clone(), netns_cookie: None, before: Before::Absent })
+        };
+        let mut entries: Vec<Entry> = (0..).zip(&plan.steps).map(intent).collect();
+        assert_eq!(intended(&entries), plan);
+        entries.push(Entry::Undone { seq: 0, outcome: Undone::Gone, index: None });
+        assert_eq!(intended(&entries), plan);
+        entries.push(intent((2, &plan.steps[0])));
+        assert_eq!(intended(&entries), plan);
+    }
+}
