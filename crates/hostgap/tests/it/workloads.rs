@@ -245,6 +245,22 @@ fn a_request_costs_the_server_what_the_workload_says() {
     sandbox.assert_nothing_left();
 }
 
+/// A server of datagrams is there when it answers, and that may take longer than a look at it.
+#[test]
+fn slow_answers_to_datagrams_are_waited_for() {
+    let sandbox = sandbox();
+    let file = sandbox.out().join("slow.toml");
+    let workload = "workload = { kind = \"udp-rr\", connections = 1, cpu_us = 60000 }";
+    let text = format!("schema = 1\nname = \"slow\"\nrates = [\"10%\"]\nbuilds = 1\n{workload}\n");
+    std::fs::write(&file, text).unwrap();
+    let result = raced_once(&sandbox, &[file.to_str().unwrap(), "--paths", "docker", "--no-realtime"]);
+    // Asked one after another, each of the server's CPUs answers 17 in a second.
+    let most = result["capacities"][0]["rate_per_s"].as_f64().unwrap();
+    assert!(most <= 17.0, "{most}");
+    assert!(rates(&result, 0).into_iter().any(has_answers), "{result}");
+    sandbox.assert_nothing_left();
+}
+
 /// The server of one candidate holds its answers back, and no other's does. Even on a machine with nginx, our own
 /// responder answers all.
 #[test]
