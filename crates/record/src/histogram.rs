@@ -1,7 +1,9 @@
 //! Histograms of nanoseconds that travel as HdrHistogram V2 payloads: compressed, in base64, readable by every
 //! implementation of HdrHistogram.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::AddAssign;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -75,6 +77,16 @@ impl Histogram {
             0..=COUNT_MAX => Ok(Histogram::from(&hdr)),
             count => Err(format!("{count} values are more than any run has")),
         }
+    }
+}
+
+impl AddAssign<&Histogram> for Histogram {
+    fn add_assign(&mut self, other: &Histogram) {
+        let mut bins: BTreeMap<u64, u64> = self.bins.drain(..).collect();
+        for (value, count) in &other.bins {
+            *bins.entry(*value).or_default() += count;
+        }
+        self.bins = bins.into_iter().collect();
     }
 }
 
@@ -172,6 +184,23 @@ mod tests {
             let mut again = Histogram::empty_hdr();
             histogram.add_to(&mut again);
             prop_assert_eq!(again, hdr);
+        }
+
+        /// Bins are the same in all histograms, so that nothing is lost.
+        #[test]
+        fn two_merged_are_one_of_all_values(
+            ours in prop::collection::vec(1_u64..=Histogram::MAX_NS, 0..40),
+            theirs in prop::collection::vec(1_u64..=Histogram::MAX_NS, 0..40),
+        ) {
+            let of = |values: &[u64]| {
+                let mut hdr = Histogram::empty_hdr();
+                values.iter().for_each(|value| hdr.record(*value).unwrap());
+                hdr
+            };
+            let mut merged = Histogram::from(&of(&ours));
+            merged += &Histogram::from(&of(&theirs));
+            let all = of(&[ours, theirs].concat());
+            prop_assert_eq!(merged, Histogram::from(&all));
         }
 
         #[test]

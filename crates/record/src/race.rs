@@ -172,6 +172,8 @@ pub struct Header {
 impl Header {
     /// The name of the fact of [`Machine::facts`] that says by which policy threads were scheduled.
     pub const SCHEDULING: &'static str = "scheduling";
+    /// The fact of the machine that says how many machines' clients shared the load, and how; absent where one had all of it.
+    pub const CLIENTS: &'static str = "clients";
     /// That fact begins so where the threads of client and server, spinning ones excepted, were real-time threads.
     pub const REAL_TIME: &'static str = "SCHED_FIFO";
 

@@ -371,6 +371,20 @@ pub enum Void {
         /// Which, from what, to what.
         what: String,
     },
+    /// It does not count on one of several clients' machines.
+    OnClient {
+        /// The machine, as the user names it.
+        machine: String,
+        /// Why it does not.
+        why: Box<Void>,
+    },
+    /// One of several clients' machines did not do its part of it.
+    ClientLost {
+        /// The machine, as the user names it.
+        machine: String,
+        /// Why, in words.
+        what: String,
+    },
 }
 
 impl TrialRecord {
@@ -393,6 +407,46 @@ impl TrialRecord {
     /// All response times, and how many requests without an expected answer stand above them.
     pub fn whole(&self) -> (&Histogram, u64) {
         (&self.latencies.response, self.unanswered())
+    }
+
+    /// Adds what another client did in the same trial: counts are summed, histograms merged. The trial is as long as the
+    /// longer of the two parts, and void if either is.
+    pub fn add_client(&mut self, other: &TrialRecord) {
+        self.loop_ns = self.loop_with(other);
+        self.duration_ns = self.duration_ns.max(other.duration_ns);
+        self.intended += other.intended;
+        self.sent += other.sent;
+        self.answered += other.answered;
+        self.answered_in_time += other.answered_in_time;
+        self.missed += other.missed;
+        self.missed_age_max_ns = self.missed_age_max_ns.max(other.missed_age_max_ns);
+        self.connection_errors += other.connection_errors;
+        self.unexpected += other.unexpected;
+        self.latencies.response += &other.latencies.response;
+        self.latencies.service += &other.latencies.service;
+        self.latencies.lag += &other.latencies.lag;
+        self.client_cpu += other.client_cpu;
+        self.counters += other.counters;
+        if let Some(theirs) = other.handshakes {
+            let ours = self.handshakes.get_or_insert_default();
+            ours.full += theirs.full;
+            ours.resumed += theirs.resumed;
+        }
+        // What a witness of one machine saw says nothing of the others' requests, and the times of one machine's CPUs are not
+        // another's.
+        self.witnessed = None;
+        self.client_by_cpu.clear();
+        if self.void.is_none() {
+            self.void.clone_from(&other.void);
+        }
+    }
+
+    /// How long the answers of both take at the sum of their rates in a closed loop, in nanoseconds.
+    fn loop_with(&self, other: &TrialRecord) -> Option<u64> {
+        self.loop_ns.or(other.loop_ns)?;
+        let per_ns = |part: &TrialRecord| part.answered_in_time as f64 / part.throughput_ns().max(1) as f64;
+        let answered = self.answered_in_time + other.answered_in_time;
+        (answered > 0).then(|| (answered as f64 / (per_ns(self) + per_ns(other))) as u64)
     }
 
     /// In how long it got its work done, in nanoseconds: what its throughput is divided by.

@@ -15,6 +15,7 @@ pub(crate) enum VoidKind {
     FramesLost,
     FloodShort,
     Unanswered,
+    ClientLost,
 }
 
 /// What decides which rules a race has.
@@ -30,10 +31,12 @@ pub(crate) struct Ruled {
     pub(crate) watched: bool,
     /// Some candidates had a flood.
     pub(crate) flood: bool,
+    /// Several machines loaded the server.
+    pub(crate) several_clients: bool,
 }
 
 impl VoidKind {
-    const ALL: [VoidKind; 10] = [
+    const ALL: [VoidKind; 11] = [
         VoidKind::GeneratorLate,
         VoidKind::GeneratorStarved,
         VoidKind::ClientBusy,
@@ -44,6 +47,7 @@ impl VoidKind {
         VoidKind::FramesLost,
         VoidKind::FloodShort,
         VoidKind::Unanswered,
+        VoidKind::ClientLost,
     ];
 
     /// The kind of a reason.
@@ -59,6 +63,8 @@ impl VoidKind {
             Void::FramesLost { .. } => VoidKind::FramesLost,
             Void::FloodShort { .. } => VoidKind::FloodShort,
             Void::Unanswered { .. } => VoidKind::Unanswered,
+            Void::OnClient { why, .. } => VoidKind::of(why),
+            Void::ClientLost { .. } => VoidKind::ClientLost,
         }
     }
 
@@ -93,6 +99,7 @@ impl VoidKind {
             },
             VoidKind::FloodShort => race.flood.then_some("a tenth of its flood was not sent"),
             VoidKind::Unanswered => asks.then_some("most requests got no answer"),
+            VoidKind::ClientLost => race.several_clients.then_some("a client's machine did not do its part"),
         }
     }
 }
@@ -109,6 +116,7 @@ mod tests {
             without_rate: true,
             watched: true,
             flood: false,
+            several_clients: false,
         };
         let has = |race: Ruled, words: &str| VoidKind::rules(race).iter().any(|rule| rule.contains(words));
         let all =
@@ -120,6 +128,8 @@ mod tests {
         assert!(!has(Ruled { without_rate: false, ..default }, "hypervisor"), "a witness leaves it out");
         let unwatched = Ruled { watched: false, ..default };
         assert!(has(unwatched, "hypervisor") && !has(unwatched, "stood still"));
+        let several = Ruled { several_clients: true, ..default };
+        assert!(has(several, "did not do its part") && !has(default, "its part"));
         let flooded = Ruled { flood: true, ..default };
         assert!(has(flooded, "flood was lost") && has(flooded, "flood was not sent"));
         let stream = Ruled { measure: Measure::Packets, at_rates: false, watched: false, ..default };
@@ -131,6 +141,6 @@ mod tests {
     #[test]
     fn every_kind_is_listed_once_and_in_order() {
         assert!(VoidKind::ALL.is_sorted_by(|one, next| one < next));
-        assert_eq!(VoidKind::ALL.len(), VoidKind::Unanswered as usize + 1);
+        assert_eq!(VoidKind::ALL.len(), VoidKind::ClientLost as usize + 1);
     }
 }

@@ -4,3 +4,5 @@
 mod made;
 #[cfg(test)]
 mod record_file;
+#[cfg(test)]
+mod several_clients;

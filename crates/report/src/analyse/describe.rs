@@ -26,7 +26,8 @@ pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
 /// Slices in which a candidate left most requests without an answer. That is not the machine's doing, as other void trials are:
 /// path, machine and generator were found in order before it was asked. They are repeated, so no percentile has them.
 pub(super) fn silent_slices(cell: &Cell<'_>) -> Option<String> {
-    let silent = cell.void.iter().filter(|trial| matches!(trial.void, Some(Void::Unanswered { .. }))).count();
+    let is_silent = |void: &Void| VoidKind::of(void) == VoidKind::Unanswered;
+    let silent = cell.void.iter().filter(|trial| trial.void.as_ref().is_some_and(is_silent)).count();
     let all = counted((cell.trials.len() + cell.void.len()) as u64, "slice");
     (silent > 0).then(|| format!("left most requests without an answer in {silent} of {all}"))
 }
@@ -96,5 +97,10 @@ fn ranked_reason(void: &Void) -> (u64, String) {
             (*unanswered, words)
         }
         Void::FactsChanged { what } => (0, format!("the machine changed: {what}")),
+        Void::OnClient { machine, why } => {
+            let (figure, words) = ranked_reason(why);
+            (figure, format!("on {machine} {words}"))
+        }
+        Void::ClientLost { machine, what } => (0, format!("{machine} did not do its part: {what}")),
     }
 }

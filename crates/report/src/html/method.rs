@@ -6,7 +6,7 @@ use super::text;
 use crate::until_sentences::interval_levels;
 use crate::void::{Ruled, VoidKind};
 use crate::{Role, Summary, carried, figures};
-use record::{Experiment, Measure, Witness, WorkloadKind};
+use record::{Experiment, Header, Measure, Witness, WorkloadKind};
 
 /// Writes the sections on the method.
 pub(super) fn sections(m: &mut Markup, summary: &Summary) {
@@ -210,6 +210,7 @@ fn voiding(summary: &Summary) -> String {
         without_rate: has_no_rate(summary),
         watched: watched(summary).is_some(),
         flood: summary.experiment.flood.is_some(),
+        several_clients: summary.machine.facts.contains_key(Header::CLIENTS),
     });
     let (last, others) = rules.split_last().expect("the machine may change in any race");
     format!(
