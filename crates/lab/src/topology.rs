@@ -168,7 +168,7 @@ impl Topology {
     pub fn commands(&self) -> Vec<String> {
         let here = match &self.there {
             None => self.plan.commands(),
-            Some(half) => machines::commands(&self.plan, &half.plan),
+            Some(half) => machines::commands(self, half),
         };
         let plugins =
             self.attachments.iter().flat_map(|pods| pods.as_ref().both()).flat_map(Attachment::commands);

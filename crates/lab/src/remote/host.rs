@@ -122,7 +122,7 @@ impl Remote {
     /// The two machines as nodes of the topology of this number.
     pub fn nodes(&self, number: u16) -> MachineNodes {
         let ends = self.way.ends.clone();
-        MachineNodes { client: ends.client, server: ends.server, number }
+        MachineNodes { clients: vec![ends.client], client: 0, server: ends.server, number }
     }
 
     /// Builds its half of a topology and starts the server in it.

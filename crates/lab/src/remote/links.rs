@@ -25,12 +25,14 @@ pub struct MachineLink {
     pub card: String,
 }
 
-/// Two machines as the nodes of a topology, and which of their networks it is.
+/// Machines as the nodes of a topology, and which of their networks it is: one serves, one or more load it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineNodes {
-    /// The link by which the client's machine reaches the server's.
-    pub client: MachineLink,
-    /// The link by which the server's machine reaches the client's.
+    /// The links by which the clients' machines reach the server's; that of the machine that leads comes first.
+    pub clients: Vec<MachineLink>,
+    /// Which of them the topology is planned for.
+    pub client: usize,
+    /// The link by which the server's machine reaches the clients'.
     pub server: MachineLink,
     /// The candidate's, from 0, at most [`MachineNodes::NUMBER_MAX`]: names, addresses and ports come from it.
     pub number: u16,
@@ -39,6 +41,21 @@ pub struct MachineNodes {
 impl MachineNodes {
     /// 198.18.0.0/15 has 512 networks of 256 addresses.
     pub const NUMBER_MAX: u16 = 511;
+    /// The clients share half of such a network: with so many each has four addresses, the fewest that have room for a pod
+    /// and its gateway.
+    pub const CLIENTS_MAX: usize = 32;
+
+    /// The same as one of the clients' machines plans it.
+    #[must_use]
+    pub(crate) fn for_client(&self, client: usize) -> MachineNodes {
+        MachineNodes { client, ..self.clone() }
+    }
+
+    /// By how many bits the prefix of a client's pods is longer than the half that all clients share.
+    pub(crate) fn client_bits(&self) -> u8 {
+        let bits = self.clients.len().next_power_of_two().trailing_zeros();
+        u8::try_from(bits).expect("there are few clients")
+    }
 
     /// The number of its network on both machines, which may have networks of others: those have low numbers.
     pub(crate) fn network(&self) -> u16 {
@@ -55,9 +72,9 @@ impl MachineNodes {
         19_000 + self.number
     }
 
-    /// The MTU of the way, as far as both ends know it, in bytes.
+    /// The MTU of the ways, as far as their ends know it, in bytes: the same for all clients.
     pub(crate) fn mtu_bytes(&self) -> u32 {
-        self.client.mtu.min(self.server.mtu)
+        self.clients.iter().map(|client| client.mtu).fold(self.server.mtu, u32::min)
     }
 }
 

@@ -3,6 +3,8 @@
 use datapath::{NodeSpec, PacketDirection, Pod, SocketRole, SpecError, Trace};
 use plan::{Place, Plan, Step};
 
+use super::specs::{clients_of_machines, peer};
+use super::{Half, Topology};
 use super::{data_path, redirect};
 use crate::{ByRole, Shape};
 
@@ -19,9 +21,21 @@ pub(super) fn plans(
             plan.push(&pods.of(part).place, Step::AddNetns);
         }
         plan.extend(data_path::one_node(shape, facing, (nodes, pods), None)?);
+        if part == SocketRole::Server {
+            plan.extend(other_clients(shape, &nodes.server)?);
+        }
         Ok(plan)
     };
     Ok(ByRole { client: half(client, SocketRole::Client)?, server: half(server, SocketRole::Server)? })
+}
+
+/// What the server's machine has for the clients beside the one that the topology is of.
+fn other_clients(shape: &Shape, server: &NodeSpec) -> Result<Plan, SpecError> {
+    let mut plan = Plan::new();
+    for client in shape.machines.iter().flat_map(|machines| clients_of_machines(shape, machines)).skip(1) {
+        plan.extend(shape.path.peer_plan(server, &peer(&client, None))?);
+    }
+    Ok(plan)
 }
 
 /// What counters of this machine have to show, and those of the server's where that is another.
@@ -42,12 +56,109 @@ pub(super) fn divided(
     (of(here), of(far))
 }
 
-/// The commands for both machines.
-pub(super) fn commands(here: &Plan, there: &Plan) -> Vec<String> {
+/// The commands for all machines.
+pub(super) fn commands(here: &Topology, half: &Half) -> Vec<String> {
     let whose = |whose: &str| format!("# on the {whose}'s machine");
-    let [here, there] = [here.commands(), there.commands()];
-    if here.is_empty() && there.is_empty() {
+    let [client, there] = [here.plan.commands(), half.plan.commands()];
+    if client.is_empty() && there.is_empty() {
         return Vec::new();
     }
-    std::iter::once(whose("client")).chain(here).chain([whose("server")]).chain(there).collect()
+    let others = others(&here.shape).into_iter().zip(2..);
+    let others = others.flat_map(|(plan, number)| {
+        std::iter::once(format!("# on the machine of client {number}")).chain(plan.commands())
+    });
+    let client = std::iter::once(whose("client")).chain(client).chain(others);
+    client.chain([whose("server")]).chain(there).collect()
+}
+
+/// What the machines of the other clients do, as the leading one sees it.
+fn others(shape: &Shape) -> Vec<Plan> {
+    let Some(machines) = shape.machines.as_ref() else { return Vec::new() };
+    let others = (1..machines.clients.len()).filter(|_| machines.client == 0);
+    let shapes = others.map(|client| Shape { machines: Some(machines.for_client(client)), ..shape.clone() });
+    // They differ in addresses, so that where the first was planned they all are.
+    shapes.filter_map(|shape| Topology::plan(shape).ok()).map(|topology| topology.plan).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use ipnet::IpNet;
+    use record::Workload;
+
+    use super::*;
+    use crate::remote::{MachineLink, MachineNodes};
+
+    fn link(host: u8) -> MachineLink {
+        MachineLink {
+            name: linux::IfName::new("eth0").unwrap(),
+            mtu: if host == 17 { 1400 } else { 1500 },
+            addresses: vec![IpAddr::from([10, 9, 0, host])],
+            card: String::new(),
+        }
+    }
+
+    fn topology(path: &str, clients: u8, client: usize) -> Topology {
+        let clients = (0..clients).map(|client| link(10 + client)).collect();
+        let nodes = MachineNodes { clients, client, server: link(2), number: 300 };
+        let shape = Shape::between_machines(datapath::find(path).unwrap(), nodes, &Workload::default());
+        Topology::plan(Shape { prefix: "hg-x".to_owned(), ..shape }).unwrap()
+    }
+
+    fn pods(topology: &Topology) -> ByRole<IpNet> {
+        topology.nodes.as_ref().map(|node| node.pods.iter().next().unwrap())
+    }
+
+    #[test]
+    fn each_client_has_pods_and_a_node_of_its_own_and_one_has_all_of_its_half() {
+        let shown = |clients: u8| -> Vec<String> {
+            (0..clients.into())
+                .map(|client| pods(&topology("ptp+vxlan", clients, client)).client.to_string())
+                .collect()
+        };
+        assert_eq!(shown(1), ["198.19.44.0/25"]);
+        assert_eq!(shown(3), ["198.19.44.0/27", "198.19.44.32/27", "198.19.44.64/27"]);
+        assert_eq!(shown(32).last().unwrap(), "198.19.44.124/30");
+        let ids = (0..3).map(|client| topology("ptp+vxlan", 3, client).nodes.client.id);
+        assert_eq!(ids.collect::<Vec<_>>(), [1, 3, 4]);
+        let server = topology("ptp+vxlan", 3, 2);
+        assert_eq!(
+            (pods(&server).server.to_string().as_str(), server.nodes.server.id),
+            ("198.19.44.128/25", 2)
+        );
+        assert_eq!(
+            topology("ptp+vxlan", 8, 0).nodes.client.wire_mtu,
+            1400,
+            "the narrowest way is everyone's"
+        );
+    }
+
+    #[test]
+    fn the_server_has_a_way_to_each_client_and_each_client_one_to_it() {
+        for path in ["ptp+direct", "bridge+vxlan", "ebpf+vxlan"] {
+            let leading = topology(path, 3, 0);
+            let there = leading.there.as_ref().unwrap().plan.commands().join("\n");
+            for client in 0..3 {
+                let own = topology(path, 3, client);
+                let to_client = format!("198.19.44.{}/27", 32 * client);
+                assert!(there.contains(&to_client), "{path} {to_client}: {there}");
+                let here = own.plan.commands().join("\n");
+                assert!(
+                    here.contains("198.19.44.128/25") && own.address == leading.address,
+                    "{path}: {here}"
+                );
+                let others = (0..3).filter(|other| *other != client);
+                for other in others.map(|other| format!("198.19.44.{}/27", 32 * other)) {
+                    assert!(!here.contains(&other), "{path} {other}: {here}");
+                }
+            }
+        }
+        let commands = topology("ptp+direct", 3, 0).commands();
+        for whose in
+            ["# on the client's machine", "# on the machine of client 3", "# on the server's machine"]
+        {
+            assert_eq!(commands.iter().filter(|line| *line == whose).count(), 1, "{commands:?}");
+        }
+    }
 }

@@ -28,7 +28,7 @@ fn underlay(shape: &Shape, node: u16, routed: bool) -> (Addresses, Addresses) {
 
 pub(super) fn node(shape: &Shape, id: u16, key: Option<PublicKey>) -> NodeSpec {
     if let Some(machines) = &shape.machines {
-        return of_machine(shape, machines, id);
+        return of_machine(shape, machines, (id != SERVER_NODE).then_some(machines.client));
     }
     let routed = shape.path.between == Between::Router;
     let (own, router) = underlay(shape, id, routed);
@@ -56,19 +56,35 @@ pub(super) fn node(shape: &Shape, id: u16, key: Option<PublicKey>) -> NodeSpec {
     }
 }
 
-/// A machine as a node: its own namespace, its link, and a network of the race's own.
+/// The nodes of the clients' machines: that of the topology itself, then the others.
+pub(super) fn clients_of_machines(shape: &Shape, machines: &MachineNodes) -> Vec<NodeSpec> {
+    let mut nodes: Vec<NodeSpec> =
+        (0..machines.clients.len()).map(|client| of_machine(shape, machines, Some(client))).collect();
+    nodes.swap(0, machines.client);
+    nodes
+}
+
+/// A machine as a node: its own namespace, its link, and a network of the race's own. It is a client's, or the server's.
 ///
 /// Networks of pods are in 198.18.0.0/15 and 2001:2::/48, which are for benchmarks (RFC 2544, RFC 5180), so that they are
-/// not those of a cluster that the machines belong to.
-fn of_machine(shape: &Shape, machines: &MachineNodes, id: u16) -> NodeSpec {
-    let is_server = id == SERVER_NODE;
-    let end = if is_server { &machines.server } else { &machines.client };
+/// not those of a cluster that the machines belong to. The upper half is the server's, the lower one the clients', in equal
+/// parts.
+fn of_machine(shape: &Shape, machines: &MachineNodes, client: Option<usize>) -> NodeSpec {
     let [high, low] = machines.number.to_be_bytes();
     let v4 = u32::from_be_bytes([198, 18 + high, low, 0]);
     let v6 = u128::from_be_bytes([0x20, 0x01, 0, 2, 0, 0, high, low, 0, 0, 0, 0, 0, 0, 0, 0]);
-    let (half4, half6) = if is_server { (128, 1 << 63) } else { (0, 0) };
     let of = |v4: u32, v4_length, v6: u128, v6_length| {
         prefixes(shape, Ipv4Net::new_assert(v4.into(), v4_length), Ipv6Net::new_assert(v6.into(), v6_length))
+    };
+    let (id, end, pods) = match client {
+        None => (SERVER_NODE, &machines.server, of(v4 + 128, 25, v6 + (1 << 63), 65)),
+        Some(client) => {
+            let bits = machines.client_bits();
+            let at = u32::try_from(client).expect("there are few clients");
+            let pods =
+                of(v4 + (at << (7 - bits)), 25 + bits, v6 + (u128::from(at) << (63 - bits)), 65 + bits);
+            (client_node(client), &machines.clients[client], pods)
+        }
     };
     let number = machines.network();
     NodeSpec {
@@ -78,7 +94,7 @@ fn of_machine(shape: &Shape, machines: &MachineNodes, id: u16) -> NodeSpec {
         wire_mtu: shape.mtu_bytes,
         underlay: end.addresses.iter().copied().collect(),
         outer: shape.family,
-        pods: of(v4 + half4, 25, v6 + half6, 65),
+        pods,
         network: Network {
             id: number,
             vni: number.into(),
@@ -90,6 +106,14 @@ fn of_machine(shape: &Shape, machines: &MachineNodes, id: u16) -> NodeSpec {
         tunnel_mac: None,
         tunnel_key: None,
         router: None,
+    }
+}
+
+/// The number of a client's node among the machines: 1 is the leading one, and 2 the server's.
+fn client_node(client: usize) -> u16 {
+    match u16::try_from(client).expect("there are few clients") {
+        0 => CLIENT_NODE,
+        others => SERVER_NODE + others,
     }
 }
 
