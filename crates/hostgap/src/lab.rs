@@ -122,7 +122,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     let own = crate::race::own_program()?;
     let staffing = Staffing {
-        machine: None,
+        machines: None,
         server: ::lab::ServerChoice::of(&workload, args.nginx.as_deref(), &own)?,
         scheduling: if realtime { Scheduling::Fifo(10) } else { Scheduling::Normal },
         connections: 16_000,

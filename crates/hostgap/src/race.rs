@@ -56,6 +56,8 @@ use crate::{output, report, stop};
   hostgap race --server ssh://b             from this machine to another (docs/machines.md)
   hostgap race --client ssh://a --server ssh://b
                                             between two others
+  hostgap race --client ssh://a --client ssh://c --server ssh://b
+                                            two clients share the load on one server
   hostgap race --kube --paths pod,service   between pods of two nodes of a cluster (docs/kubernetes.md)
   hostgap race --kube --all-pairs           between all of its nodes: which pair, path or node is worse
   hostgap race scenarios/machine-zone.toml --quick
@@ -203,10 +205,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.kube.kube {
         return kube::race(experiment, args);
     }
-    if args.show_commands && !args.has_machine() && args.machines.client().is_none() {
+    if args.show_commands && !args.has_machine() {
         return commands::print(&experiment, args);
     }
-    if let Some(client) = args.machines.client() {
+    if let Some(client) = args.machines.leading() {
         return machines::race(client, &experiment, args);
     }
     if args.has_machine() {
@@ -240,7 +242,7 @@ fn race(
         plugins: args.plugins.dirs(),
         cpus: cpus_of(args.cpus.as_deref())?,
         scheduling: scheduling_of(args.no_realtime),
-        machine: None,
+        machines: None,
         guest: args.vm.in_guest.clone(),
         stop,
     };
@@ -251,15 +253,18 @@ fn race(
     }
     let mut progress = Progress::new();
     let address = args.machines.server_in(&args.server)?;
-    let machine = match address {
+    let machines = match address {
         None => None,
-        Some(address) => match args.machines.connect(address, &experiment, &settings, &mut progress)? {
-            None => return interrupted(dir),
-            machine => machine,
-        },
+        Some(address) => {
+            let asked = machines::cpus(args.cpus.as_deref())?;
+            match args.machines.connect(address, asked, &experiment, &settings, &mut progress)? {
+                None => return interrupted(dir),
+                machines => machines,
+            }
+        }
     };
     let (own, stop) = (settings.own.clone(), Arc::clone(&settings.stop));
-    let settings = RaceOptions { machine: machine.clone(), ..settings };
+    let settings = RaceOptions { machines: machines.clone(), ..settings };
     let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
     if args.show_commands {
         return commands::print_for_machines(&race.entrants()?);
@@ -274,7 +279,7 @@ fn race(
         diagnoses.write_beside(&dir.join(RECORD));
     }
     // Whatever the race has come to, nothing of it is to stay there. Its own error comes first.
-    let ended = machine.map_or(Ok(()), |machine| machine.end());
+    let ended = machines.map_or(Ok(()), |machines| machines.end());
     let result = result.and_then(|finished| ended.map(|()| finished));
     finish(dir, result, &mut |summary| report::print(&summary, args.json))
 }

@@ -23,7 +23,7 @@ use self::inside::Inside;
 use crate::packets::Judge;
 use crate::pools::Pools;
 use crate::proxy::ProxyProgram;
-use crate::remote::Remote;
+use crate::remote::Machines;
 use crate::server::{Server, ServerChoice};
 use crate::{ByRole, LabError, Topology, target, verbs};
 
@@ -38,8 +38,9 @@ pub struct Staffing {
     pub connections: u32,
     /// The server goes on when this process ends.
     pub outlives_us: bool,
-    /// The machine that serves; `None`: this one.
-    pub machine: Option<Arc<Remote>>,
+    /// The machines that serve and load beside this one; `None`: this one does everything, or the server of a topology between
+    /// machines stands already.
+    pub machines: Option<Arc<Machines>>,
     /// Answers that the server holds back on purpose.
     pub plant: Option<Plant>,
     /// What passes connections on beside client and server.
@@ -98,8 +99,8 @@ pub struct BuiltTopology {
     /// The client's RDMA device, where messages go by verbs.
     verbs: Option<Arc<VerbsDevice>>,
     applied: AppliedPlan,
-    /// The machine on which its other half stands, if there is another.
-    there: Option<Arc<Remote>>,
+    /// The machines on which its other halves stand, if this one leads.
+    there: Option<Arc<Machines>>,
 }
 
 impl BuiltTopology {
@@ -134,7 +135,7 @@ impl BuiltTopology {
     /// An error if the server or a proxy has ended, on whichever machine.
     pub fn check_server(&mut self) -> Result<(), LabError> {
         self.servers.iter_mut().try_for_each(Server::check)?;
-        self.there.as_ref().map_or(Ok(()), |there| there.check(&self.name).map(drop))
+        self.there.as_ref().map_or(Ok(()), |there| there.check_server(&self.name))
     }
 
     /// A generator's error in the lab's words.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use record::{Capacity, Experiment, Load, RequestedRate};
 
 use crate::LabError;
-use crate::trial::{Method, Subject, rest, run};
+use crate::part::RequestCounts;
+use crate::trial::{Method, Subject, rest, run_everywhere};
 
 /// Slices of closed loop from which the search starts.
 const SAMPLES: usize = 9;
@@ -42,10 +43,10 @@ pub(crate) fn capacity(
         let rate_per_s = most * STEP.powi(step);
         let load = Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity: None };
         rest(method, slice);
-        let outcome = run(subject, method, &load, slice, None)?;
-        let in_time = outcome.sent_in_schedule as f64 >= SUSTAINED * outcome.intended as f64;
+        let counts = sample(subject, method, &load, slice)?;
+        let in_time = counts.sent_in_schedule as f64 >= SUSTAINED * counts.intended as f64;
         // A datagram that a wire loses is missed at any rate.
-        if in_time && (outcome.missed.count() == 0 || subject.patience().is_lossy()) {
+        if in_time && (counts.missed == 0 || subject.patience().is_lossy()) {
             return Ok(Some(Capacity { body_bytes, rate_per_s, samples_per_s }));
         }
     }
@@ -71,7 +72,7 @@ fn closed_loop(
             return Ok(None);
         }
         rest(method, slice);
-        let answered_per_s = run(subject, method, &saturate, slice, None)?.answered_per_s();
+        let answered_per_s = sample(subject, method, &saturate, slice)?.answered_per_s;
         if answered_per_s > 0.0 {
             samples_per_s.push(answered_per_s);
         } else if slice < shortest * 2_u32.pow(DOUBLINGS) {
@@ -82,6 +83,19 @@ fn closed_loop(
         }
     }
     Ok(Some((samples_per_s, slice)))
+}
+
+/// The requests of all clients in a slice, and how many a second they got answered.
+fn sample(
+    subject: &mut dyn Subject,
+    method: &Method,
+    load: &Load,
+    slice: Duration,
+) -> Result<RequestCounts, LabError> {
+    let (outcome, elsewhere) = run_everywhere(subject, method, load, slice, (None, None))?;
+    let mut counts = RequestCounts::of(&outcome);
+    elsewhere.iter().for_each(|part| counts += part.counts);
+    Ok(counts)
 }
 
 /// The loads of a workload whose rates are not shares of anything: the closed loop, then the rates.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const ENDING_MAX: Duration = Duration::from_secs(60);
 /// How many of the last lines of its stderr an error quotes.
 const STDERR_LINES_MAX: usize = 4;
 
-/// What asks the process on the server's machine, and hears its answers.
+/// What asks a process on another machine, and hears its answers.
 pub(crate) trait Conversation: std::fmt::Debug + Send {
     /// Sends a line.
     ///
@@ -76,6 +76,11 @@ impl Channel {
         listen(child.stderr.take().expect("asked for above"), Arc::clone(&stderr_lines))?;
         let alive = keep_saying(&to)?;
         Ok(Channel { child, to: Some(to), from, stderr_lines, _alive: alive })
+    }
+
+    /// The way to it for another thread, which does not keep its input open.
+    pub(crate) fn voice(&self) -> Voice {
+        Voice(self.to.as_ref().map(Arc::downgrade).unwrap_or_default())
     }
 
     /// The next line, or `None` if none has come within a time.
@@ -139,6 +144,16 @@ impl Conversation for Channel {
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
         self.to = None;
+    }
+}
+
+/// Says lines to a process that another thread hears.
+pub(crate) struct Voice(Weak<Mutex<ChildStdin>>);
+
+impl Voice {
+    /// Whether it could be said.
+    pub(crate) fn say(&self, line: &str) -> bool {
+        self.0.upgrade().is_some_and(|to| writeln!(held(&to), "{line}").is_ok())
     }
 }
 

@@ -130,6 +130,14 @@ pub enum LabError {
         /// What to try, where it is known.
         remedy: Option<String>,
     },
+    /// One of several clients' machines did not do its part, and the process there is started anew for the next one.
+    #[error("use {machine}: {why}")]
+    ClientLost {
+        /// As the user names it.
+        machine: String,
+        /// Why, in words.
+        why: String,
+    },
     /// What was asked of another machine is not there.
     #[error("use {machine}: {why}")]
     NotThere {
@@ -236,6 +244,7 @@ impl LabError {
             | LabError::Server { .. }
             | LabError::Broken { .. }
             | LabError::Packets { .. }
+            | LabError::ClientLost { .. }
             | LabError::NotThere { .. }
             | LabError::Guest { .. }
             | LabError::NotUndone { .. }

@@ -1,9 +1,10 @@
 //! What an experiment may ask for and this machine or its server cannot give.
 
 use load::serve::BODY_BYTES_MAX;
-use record::{Capacity, Experiment, RequestedRate, Workload};
+use record::{CLIENT_CONNECTIONS_MAX, Capacity, Experiment, RequestedRate, Workload};
 
 use crate::LabError;
+use crate::part::connections_of;
 use crate::server::ServerChoice;
 
 /// The connections that each candidate gets.
@@ -18,12 +19,24 @@ pub(crate) struct Granted {
 const OTHER_FILES: u64 = 256;
 
 /// All candidates keep all their connections open at the same time, and each takes a file. `own` is what those have that
-/// have a number of their own.
-pub(crate) fn connections(experiment: &Experiment, racing: usize, own: &[u32]) -> Result<Granted, LabError> {
+/// have a number of their own. Of several machines' clients this process has the first one's part.
+pub(crate) fn connections(
+    experiment: &Experiment,
+    racing: usize,
+    own: &[u32],
+    clients: usize,
+) -> Result<Granted, LabError> {
     let workload = &experiment.workload;
+    let most = own.iter().copied().fold(workload.connections, u32::max);
+    if clients > 1 {
+        client_suffices(workload, connections_of(0, clients, most))?;
+        return Ok(Granted { connections: workload.connections, fewer: None });
+    }
+    if !workload.kind.is_stream() {
+        has_ports(most)?;
+    }
     let granted = Granted { connections: workload.connections, fewer: None };
     if workload.kind.makes_connections() || workload.kind.is_stream() {
-        let most = own.iter().copied().fold(workload.connections, u32::max);
         return one_at_a_time(most).map(|()| granted);
     }
     let usual = u64::from(workload.connections) * racing.saturating_sub(own.len()) as u64;
@@ -34,6 +47,39 @@ pub(crate) fn connections(experiment: &Experiment, racing: usize, own: &[u32]) -
         return share(experiment, racing as u64, limit);
     }
     enough(all, needed, limit).map(|()| granted)
+}
+
+/// One of several clients has so many connections of the one candidate that stands: each takes a port and a file.
+///
+/// # Errors
+/// [`LabError::Experiment`]: this machine does not have them.
+pub(crate) fn client_suffices(workload: &Workload, connections: u32) -> Result<(), LabError> {
+    has_ports(connections)?;
+    let needed = u64::from(connections) * pools(workload) + OTHER_FILES;
+    enough(connections.into(), needed, linux::process::allow_open_files(needed)?)
+}
+
+/// Whether so many clients have ports for the connections of each candidate.
+///
+/// # Errors
+/// [`LabError::Experiment`]: one has not.
+pub fn clients_suffice(experiment: &Experiment, clients: usize) -> Result<(), LabError> {
+    let own = experiment.candidates.iter().filter_map(|candidate| candidate.connections);
+    has_ports(connections_of(0, clients, own.fold(experiment.workload.connections, u32::max)))
+}
+
+/// A client calls one port of a server.
+fn has_ports(connections: u32) -> Result<(), LabError> {
+    if connections <= CLIENT_CONNECTIONS_MAX {
+        return Ok(());
+    }
+    Err(LabError::Experiment {
+        what: format!("{connections} connections of one client"),
+        why: format!(
+            "it calls one port of the server, which takes a port of its own for each: {CLIENT_CONNECTIONS_MAX} at most; \
+             several machines share them (--client ssh://a --client ssh://c --server ssh://b)"
+        ),
+    })
 }
 
 /// How many pools of connections a candidate has: of HTTP one for all sizes; plain bytes have a length, and so each size a
@@ -137,12 +183,28 @@ mod tests {
     #[test]
     fn connections_of_a_candidate_s_own_are_counted_and_never_fewer() {
         let mut experiment = Experiment::default();
-        let granted = connections(&experiment, 3, &[1, 64]).unwrap();
+        let granted = connections(&experiment, 3, &[1, 64], 1).unwrap();
         assert_eq!(granted, Granted { connections: 32, fewer: None });
         let error = enough(97, 97 + OTHER_FILES, 97).unwrap_err().to_string();
         assert!(error.contains("97 connections") && error.contains("353 open files"), "{error}");
         experiment.workload = Workload::of(record::WorkloadKind::TcpStream);
-        assert_eq!(connections(&experiment, 3, &[4]).unwrap().connections, 1, "the reference's");
+        assert_eq!(connections(&experiment, 3, &[4], 1).unwrap().connections, 1, "the reference's");
+    }
+
+    /// Each needs ports and files for its own part alone.
+    #[test]
+    fn sixty_thousand_connections_take_three_clients() {
+        let mut experiment = Experiment::default();
+        experiment.workload.connections = 60_000;
+        let refused = |clients| connections(&experiment, 1, &[], clients).unwrap_err().to_string();
+        assert!(refused(1).contains("60000 connections of one client: it calls one port"), "{}", refused(1));
+        assert!(refused(2).contains("30000 connections of one client"), "{}", refused(2));
+        match connections(&experiment, 1, &[], 3) {
+            Ok(granted) => assert_eq!(granted, Granted { connections: 60_000, fewer: None }),
+            Err(error) => {
+                assert!(error.to_string().contains("20000 connections: they need 20256"), "{error}");
+            }
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::limits::{answers_suffice, connections};
 use crate::program::OwnProgram;
 use crate::proving::{MachineUse, prove};
 use crate::proxy::{self, ProxyProgram};
-use crate::remote::{self, Remote};
+use crate::remote::{self, Machines};
 use crate::server::ServerChoice;
 use crate::steering::choose;
 use crate::steering_choice::Chosen;
@@ -65,8 +65,8 @@ pub struct RaceOptions {
     pub cpus: CpuSet,
     /// Policy of the threads of client and server.
     pub scheduling: Scheduling,
-    /// The machine that serves; `None`: this one, whose CPUs are shared out.
-    pub machine: Option<Arc<Remote>>,
+    /// The machine that serves, and those with clients beside this one; `None`: this one does both, and its CPUs are shared out.
+    pub machines: Option<Arc<Machines>>,
     /// What virtual machine this is, if it is one of ours.
     pub guest: Option<String>,
     /// Set from outside to end the race after the running trial.
@@ -111,8 +111,8 @@ impl Race {
         home: Home,
     ) -> Result<Race, LabError> {
         Wires::of(&experiment.underlay).possible(facts)?;
-        let machine = settings.machine.clone();
-        machine.iter().try_for_each(|_| remote::possible(&experiment))?;
+        let machines = settings.machines.clone();
+        machines.iter().try_for_each(|all| remote::possible(&experiment, all.clients()))?;
         let mut contenders = field(&experiment, facts, &settings.plugins)?;
         let whose = match (&settings.guest, experiment.underlay.wire) {
             (None, _) => MachineUse::Shared,
@@ -128,7 +128,7 @@ impl Race {
         if let Some(wire) = Cards::of(&experiment, settings.guest.is_some(), 1)?.of_contender(0) {
             cards::prove_on_cards(&mut contenders, &wire, &home)?;
         }
-        machine.iter().try_for_each(|machine| remote::leave_out(&mut contenders, machine))?;
+        machines.iter().try_for_each(|machines| remote::leave_out(&mut contenders, machines))?;
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
         Race::of(experiment, settings, home, contenders, racing)
     }
@@ -147,7 +147,7 @@ impl Race {
         }
         let server = server(&experiment, &settings)?;
         let proxies = proxy::programs(&contenders, settings.nginx.as_deref())?;
-        let cpus = match &settings.machine {
+        let cpus = match &settings.machines {
             None => NodeCpus::split(&settings.cpus),
             // The server's are another machine's.
             Some(_) => NodeCpus { client: settings.cpus.clone(), server: CpuSet::default() },
@@ -160,10 +160,11 @@ impl Race {
         let runners = contenders.iter().filter(|contender| contender.unmet.is_empty());
         let own: Vec<u32> = runners.filter_map(|contender| contender.connections).collect();
         // On two machines one stands at a time.
-        let standing = if settings.machine.is_some() { racing.min(1) } else { racing };
-        let granted = connections(&experiment, standing, &own)?;
+        let standing = if settings.machines.is_some() { racing.min(1) } else { racing };
+        let clients = settings.machines.as_ref().map_or(1, |machines| machines.clients());
+        let granted = connections(&experiment, standing, &own, clients)?;
         experiment.workload.connections = granted.connections;
-        if settings.machine.as_ref().is_none_or(|machine| machine.serves_itself()) {
+        if settings.machines.as_ref().is_none_or(|machines| machines.server().serves_itself()) {
             answers_suffice(&experiment, &server)?;
         }
         if experiment.profile {
@@ -205,7 +206,7 @@ impl Race {
             if !makes_connections && contender.proxy.is_empty() {
                 continue;
             }
-            if !contender.unmet.is_empty() && self.settings.machine.is_some() {
+            if !contender.unmet.is_empty() && self.settings.machines.is_some() {
                 continue;
             }
             let topology = Topology::plan(self.shape(contender, None))?;
@@ -231,7 +232,7 @@ impl Race {
     /// [`LabError::Busy`]: it does not wait. Others say what could not be built, raced or taken down.
     pub fn run(self, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let (home, stop) = (self.home.clone(), Arc::clone(&self.settings.stop));
-        if self.settings.machine.is_some() {
+        if self.settings.machines.is_some() {
             // The other machine is held already. A race from there to here would wait for that one, and this one for it.
             return at_once(&home, emit, |claim, emit| self.recorded(claim, emit));
         }
@@ -259,8 +260,12 @@ impl Race {
         emit: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
         // Two machines work on what they receive as they are set up.
-        let chosen = self.settings.machine.is_none().then(|| self.steer(claim)).transpose()?;
-        let watching = witness(&self.experiment, &self.method.cpus.all());
+        let chosen = self.settings.machines.is_none().then(|| self.steer(claim)).transpose()?;
+        let several = self.settings.machines.as_ref().is_some_and(|machines| machines.clients() > 1);
+        let watching = match several {
+            true => Err("none: of several clients' machines none is watched".to_owned()),
+            false => witness(&self.experiment, &self.method.cpus.all()),
+        };
         let mut header = self.header()?;
         if let Some(chosen) = &chosen {
             header.machine.facts.insert("receive steering".to_owned(), chosen.describe());
@@ -319,7 +324,7 @@ impl Race {
 
 /// The server program on this machine. Where the server has a machine of its own, it is chosen there.
 fn server(experiment: &Experiment, settings: &RaceOptions) -> Result<ServerChoice, LabError> {
-    match &settings.machine {
+    match &settings.machines {
         None => ServerChoice::of(&experiment.workload, settings.nginx.as_deref(), &settings.own),
         Some(_) => Ok(ServerChoice::Hostgap(settings.own.clone())),
     }

@@ -1,5 +1,7 @@
 //! One slice of one candidate at one load.
 
+mod subject;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
@@ -12,11 +14,12 @@ use load::witness::run_witnessed;
 use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
 use record::{Capacity, CpuTime, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
+pub(crate) use self::subject::Subject;
+use crate::part::{LoadPart, LoadedPart};
 use crate::traffic::TransferredAmounts;
 use crate::usage::{CounterSnapshot, Usage, steal_permille, sum};
-use crate::wire::Patience;
 use crate::witness::{self, Witnesses};
-use crate::{Event, LabError, NodeCpus};
+use crate::{ByRole, Event, LabError, NodeCpus};
 
 /// How a trial is run.
 #[derive(Debug, Clone)]
@@ -86,38 +89,6 @@ const LEFT_OUT_LIMIT_PERMILLE: u32 = 500;
 /// takes: a machine that does other work meanwhile is that much slower. So is a datagram, before its socket sends the next.
 const ANSWERS_WAITED_FOR: u32 = 4;
 
-/// What a trial loads: a client's connections to a server, and what counts the load's cost on both sides.
-pub(crate) trait Subject {
-    /// The name of the candidate.
-    fn name(&self) -> &str;
-
-    /// How long its wire makes everything take.
-    fn patience(&self) -> Patience;
-
-    /// The client's connections, which ask for answers of a size from now on; one client a thread.
-    fn clients(&mut self, body_bytes: u32) -> &mut [Client];
-
-    /// Announces to another machine that a warm-up of so long begins: between it and the measured part there is no time to ask.
-    fn begin(&mut self, _warmup: Duration) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    /// Looks at the counters of both sides, before the measured part of a trial.
-    fn count(&mut self) -> Result<CounterSnapshot, LabError>;
-
-    /// What a trial cost both sides since, and why it does not count, if packets did not take the path; an error if the
-    /// server has ended.
-    fn spent(
-        &mut self,
-        before: &CounterSnapshot,
-        cpus: &NodeCpus,
-        work: &TransferredAmounts,
-    ) -> Result<(Usage, Option<Void>), LabError>;
-
-    /// An error if the server has ended.
-    fn check_server(&mut self) -> Result<(), LabError>;
-}
-
 /// How many connections a client has for answers of a size.
 pub(crate) fn connections(subject: &mut dyn Subject, body_bytes: u32) -> usize {
     subject.clients(body_bytes).iter().map(Client::connections).sum()
@@ -127,28 +98,80 @@ pub(crate) fn connections(subject: &mut dyn Subject, body_bytes: u32) -> usize {
 /// it is broken if it never answered.
 pub(crate) const REPEATS: usize = 2;
 
-/// Runs a trial. `entrant` and `load` are the record's indexes.
+/// Runs a trial. `indexes` are the record's, of entrant and load. Where one of several clients is lost, the trial does not
+/// count, and has nothing of the others either.
 pub(crate) fn measure(
     subject: &mut dyn Subject,
     method: &Method,
     load: &Load,
-    (entrant, load_index): (usize, usize),
+    indexes: (usize, usize),
+) -> Result<TrialRecord, LabError> {
+    match measured(subject, method, load, indexes) {
+        Err(LabError::ClientLost { machine, why }) => {
+            let void = Void::ClientLost { machine, what: why };
+            let nothing = Outcome::new(load.rate_per_s, load::Protocol::Http);
+            Ok(record(&nothing, &Usage::default(), indexes, Some(void)))
+        }
+        result => result,
+    }
+}
+
+fn measured(
+    subject: &mut dyn Subject,
+    method: &Method,
+    load: &Load,
+    indexes: (usize, usize),
 ) -> Result<TrialRecord, LabError> {
     let wanted = subject.patience().warmup(method.warmup);
-    let warmup = warmup(wanted, load, connections(subject, load.body_bytes));
+    let own = subject.own_part(load);
+    let warmup = warmup(wanted, &own, connections(subject, load.body_bytes));
     rest(method, warmup + method.slice);
     subject.begin(warmup)?;
-    run(subject, method, load, warmup, None)?;
+    run_everywhere(subject, method, load, warmup, (None, None))?;
     let slice = subject.patience().slice(method.slice);
     make_ready(subject, load)?;
     let before = subject.count()?;
     let witness = method.witness.as_deref().and_then(Witnesses::watching);
-    let outcome = run(subject, method, load, slice, witness)?;
-    let work = TransferredAmounts::exchanges(outcome.answered);
-    let (usage, detour) = subject.spent(&before, &method.cpus, &work)?;
+    let (outcome, elsewhere) = run_everywhere(subject, method, load, slice, (witness, Some(indexes)))?;
+    let answered = elsewhere.iter().map(|part| part.counts.answered).sum();
+    let mut trial = judged(subject, method, &own, (&outcome, &before), answered, indexes)?;
+    elsewhere.iter().filter_map(|part| part.trial.as_ref()).for_each(|part| trial.add_client(part));
+    Ok(trial)
+}
+
+/// What a client's slice gave and cost since `before`, and whether it counts. So many requests were answered to others in it.
+pub(crate) fn judged(
+    subject: &mut dyn Subject,
+    method: &Method,
+    load: &Load,
+    (outcome, before): (&Outcome, &CounterSnapshot),
+    elsewhere: u64,
+    indexes: (usize, usize),
+) -> Result<TrialRecord, LabError> {
+    let work = ByRole { client: outcome.answered, server: outcome.answered + elsewhere };
+    let (usage, detour) = subject.spent(before, &method.cpus, &work.map(TransferredAmounts::exchanges))?;
     // Where the machine was kept from running, unanswered requests say nothing of the path.
-    let void = detour.or_else(|| void(load, &outcome, &usage)).or_else(|| unanswered(&outcome));
-    Ok(record(&outcome, &usage, (entrant, load_index), void))
+    let void = detour.or_else(|| void(load, outcome, &usage)).or_else(|| unanswered(outcome));
+    Ok(record(outcome, &usage, indexes, void))
+}
+
+/// Sends one slice of load from all clients and waits for the answers: what came of this machine's part, which a witness may
+/// watch, and of the others'. `measured` are the record's indexes, where it is the measured part of a trial.
+///
+/// The others are told first, so that all begin within the time that a line takes to them.
+pub(crate) fn run_everywhere(
+    subject: &mut dyn Subject,
+    method: &Method,
+    load: &Load,
+    duration: Duration,
+    (witness, measured): (Option<&Witness>, Option<(usize, usize)>),
+) -> Result<(Outcome, Vec<LoadedPart>), LabError> {
+    let own = subject.own_part(load);
+    subject.begin_elsewhere(&LoadPart { load: load.clone(), duration, answer: method.answer, measured })?;
+    let outcome = run(subject, method, &own, duration, witness);
+    // They are heard also if this one failed: a later request would get the answers to this one.
+    let elsewhere = subject.loaded_elsewhere();
+    Ok((outcome?, elsewhere?))
 }
 
 /// Looks at every connection: of thousands of them that takes milliseconds, which are no part of what requests cost.
@@ -179,7 +202,7 @@ pub(crate) fn warmup(wanted: Duration, load: &Load, connections: usize) -> Durat
 /// Linux's minimum retransmission time-out (`TCP_RTO_MIN`), in seconds.
 const RTO_MIN_S: f64 = 0.2;
 
-/// Sends one slice of load and waits for the answers.
+/// Sends one slice of load from this machine and waits for the answers.
 ///
 /// The generator sleeps only where the next instant is far, and spins before it: the timers of a thread that sleeps
 /// between any two requests were half of the median on a virtual machine, and half of its CPU.
@@ -226,7 +249,8 @@ fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dur
     let scheduling = if polls { Scheduling::Normal } else { method.scheduling };
     let answers = method.answer * ANSWERS_WAITED_FOR;
     // A slice ends with the period of its last request: one request in a tenth of a second is no rate of one a second.
-    let due = |rate_per_s: f64| (rate_per_s * duration.as_secs_f64()).ceil().max(1.0) as u64;
+    // A product of whole numbers may be a hair too great.
+    let due = |rate_per_s: f64| (rate_per_s * duration.as_secs_f64() - 1e-6).ceil().max(1.0) as u64;
     Run {
         requests: load.rate_per_s.map(due),
         drain: patience.drain(load.body_bytes, connections) + answers,
@@ -279,7 +303,17 @@ pub(crate) fn breaks(void: &Void) -> Option<String> {
             "{unanswered} of {sent} requests that were sent, of {intended} that were due, got no valid answer \
              ({unexpected} unexpected answers, {connection_errors} connection errors)"
         )),
+        Void::OnClient { machine, why } => breaks(why).map(|what| format!("on {machine}: {what}")),
         _ => None,
+    }
+}
+
+/// Whether a trial does not count for its path.
+pub(crate) fn is_of_the_path(void: &Void) -> bool {
+    match void {
+        Void::PathChanged { .. } => true,
+        Void::OnClient { why, .. } => is_of_the_path(why),
+        _ => false,
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct CounterSnapshot {
 }
 
 /// The difference of two looks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Usage {
     /// CPU time of the client's node, by CPU.
     pub client: BTreeMap<u16, CpuTime>,

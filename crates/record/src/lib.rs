@@ -58,7 +58,9 @@ pub use trial::{
 };
 pub use tuning::{RequestedValue, Setting, Side, Tuning};
 pub use wire::{BitRate, Delay, FigureError, Share, Ways, Wire};
-pub use workload::{HttpVersion, Measure, PacketFilter, ServerKind, Workload, WorkloadKind};
+pub use workload::{
+    CLIENT_CONNECTIONS_MAX, HttpVersion, Measure, PacketFilter, ServerKind, Workload, WorkloadKind,
+};
 
 /// The version of the record file and of the experiment file. It goes up when an old reader would misread a new file.
 pub const SCHEMA: u32 = 1;

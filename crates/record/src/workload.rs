@@ -151,7 +151,8 @@ impl Workload {
             WorkloadKind::Packets => 1,
             WorkloadKind::Verbs => VERBS_CONNECTIONS_MAX,
             kind if kind.is_stream() => STREAMS_MAX,
-            _ => 20_000,
+            WorkloadKind::Download => CLIENT_CONNECTIONS_MAX,
+            _ => CONNECTIONS_MAX,
         }
     }
 
@@ -278,6 +279,13 @@ impl std::str::FromStr for HttpVersion {
         found.ok_or_else(|| format!("`{text}` is no version of HTTP: 1.0 or 1.1 is expected"))
     }
 }
+
+/// The most connections of a client to one port of a server, each of which takes a port of its own: Linux gives 28,232, and
+/// those that have ended keep theirs for a minute.
+pub const CLIENT_CONNECTIONS_MAX: u32 = 20_000;
+
+/// The most connections of a candidate, over all clients.
+const CONNECTIONS_MAX: u32 = 60_000;
 
 /// The most connections of RDMA verbs: each has memory that is locked, and descriptors of its own.
 const VERBS_CONNECTIONS_MAX: u32 = 256;

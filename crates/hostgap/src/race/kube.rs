@@ -76,7 +76,7 @@ fn print(manifests: &serde_json::Value) -> anyhow::Result<ExitCode> {
 /// Races in a cluster.
 pub(super) fn race(experiment: Experiment, args: &Args) -> anyhow::Result<ExitCode> {
     let refused = |what: &str, why: &str| LabError::Experiment { what: what.to_owned(), why: why.to_owned() };
-    if args.has_machine() || args.machines.client().is_some() {
+    if args.has_machine() || args.machines.has_clients() {
         return Err(
             refused("--kube with machines of ssh", "a race is in a cluster or between machines").into()
         );

@@ -1,10 +1,10 @@
-//! A race between two machines: which the server's is, and how it is reached.
+//! A race between machines: which the server's is and which the clients', and how they are reached.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ::lab::remote::{LedRace, Remote, SshAddress, SshCommand};
+use ::lab::remote::{LedRace, Machines, Remote, SshAddress, SshCommand};
 use ::lab::{LabError, OwnProgram, RaceOptions};
 use ::linux::cpu::Scheduling;
 use ::linux::{CpuSet, IfName};
@@ -44,12 +44,27 @@ pub(super) fn server_arg(text: &str) -> Result<ServerArg, String> {
     }
 }
 
-/// How the server's machine is reached and used.
+/// Where a client is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ClientArg {
+    Here,
+    Machine(SshAddress),
+}
+
+fn client_arg(text: &str) -> Result<ClientArg, String> {
+    match text {
+        "here" => Ok(ClientArg::Here),
+        text => text.parse().map(ClientArg::Machine),
+    }
+}
+
+/// How other machines are reached and used.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct MachineArgs {
-    /// The machine of the client, where it is not this one (ssh://root@a:22). --server then names the server's.
-    #[arg(long, value_name = "ssh://…", value_parser = machine)]
-    client: Option<SshAddress>,
+    /// The machine of the client, where it is not this one (ssh://root@a:22); --server then names the server's. Given again,
+    /// the clients share connections and rates; `here` is this machine.
+    #[arg(long = "client", value_name = "here|ssh://…", value_parser = client_arg)]
+    clients: Vec<ClientArg>,
     /// The program that connects to other machines, with options of its own.
     #[arg(long, value_name = "COMMAND")]
     ssh: Option<String>,
@@ -59,28 +74,34 @@ pub(super) struct MachineArgs {
     /// The client's link to the server's machine, where it is not the one that leads to the address by which ssh arrives there.
     #[arg(long, value_name = "LINK")]
     nic: Option<String>,
-    /// CPUs of the server's machine, as a list [default: all]. --cpus are then all the client's.
+    /// CPUs of the server's machine, as a list [default: all]. --cpus are then all the client's, on each machine that has one.
     #[arg(long, value_name = "CPUS")]
     server_cpus: Option<String>,
 }
 
 impl MachineArgs {
-    /// Takes the server's machine for a race; `None` if asked to stop before.
+    /// Takes the server's machine and those of further clients for a race; `None` if asked to stop before.
     pub(super) fn connect(
         &self,
         address: &SshAddress,
+        client_cpus: Option<CpuSet>,
         experiment: &Experiment,
         settings: &RaceOptions,
         progress: &mut Progress,
-    ) -> anyhow::Result<Option<Arc<Remote>>> {
-        let Reached { ssh, nic, server_cpus: cpus } = self.reached(&settings.stop)?;
+    ) -> anyhow::Result<Option<Arc<Machines>>> {
+        let Reached { ssh, nic, server_cpus } = self.reached(&settings.stop)?;
         let emit = &mut |event| progress.show(&event);
-        let how = (cpus, settings.scheduling);
+        let how = (server_cpus, settings.scheduling);
         let remote = Remote::connect(address, &ssh, &settings.own, experiment, how, nic.as_ref(), emit);
-        Ok(remote?.map(Arc::new))
+        let Some(server) = remote? else { return Ok(None) };
+        let machines = Machines::with_server(server, &settings.stop);
+        let how = (client_cpus, settings.scheduling);
+        let all = machines.connect_clients(&self.others(), &ssh, &settings.own, experiment, how, emit);
+        Ok(all?.map(Arc::new))
     }
 
-    /// What the doctor says of this machine, where the client is, and of the server's; `None` if asked to stop before.
+    /// What the doctor says of this machine, where a client is, of those of further clients, and of the server's; `None` if
+    /// asked to stop before.
     pub(super) fn examine(
         &self,
         server: &SshAddress,
@@ -88,12 +109,63 @@ impl MachineArgs {
         stop: &Arc<AtomicBool>,
     ) -> Result<Option<MachineDiagnoses>, BadInput> {
         let ssh = &self.reached(stop)?.ssh;
-        Ok(MachineSurvey { ssh, own, stop }.look(&[None, Some(server)]))
+        let others = self.others().into_iter().map(Some);
+        let all: Vec<Option<&SshAddress>> =
+            std::iter::once(None).chain(others).chain([Some(server)]).collect();
+        Ok(MachineSurvey { ssh, own, stop }.look(&all))
     }
 
-    /// The client's machine, where it is not this one.
-    pub(super) fn client(&self) -> Option<&SshAddress> {
-        self.client.as_ref()
+    /// Whether it is said where clients are.
+    pub(super) fn has_clients(&self) -> bool {
+        !self.clients.is_empty()
+    }
+
+    /// How many machines have a client.
+    pub(super) fn clients(&self) -> usize {
+        self.clients.len().max(1)
+    }
+
+    /// The machine of the client that leads, where it is not this one: the first.
+    pub(super) fn leading(&self) -> Option<&SshAddress> {
+        if self.clients.contains(&ClientArg::Here) { None } else { self.addresses().next() }
+    }
+
+    /// The machines of the clients that do not lead.
+    fn others(&self) -> Vec<&SshAddress> {
+        self.addresses().skip(usize::from(self.leading().is_some())).collect()
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = &SshAddress> {
+        self.clients.iter().filter_map(|client| match client {
+            ClientArg::Here => None,
+            ClientArg::Machine(address) => Some(address),
+        })
+    }
+
+    /// Refuses a machine that is named twice, and clients of a server that is on no machine of its own.
+    pub(super) fn check_clients(&self, servers: &[ServerArg]) -> anyhow::Result<()> {
+        if self.clients.is_empty() {
+            return Ok(());
+        }
+        let refused = |why: String| LabError::Experiment { what: "--client".to_owned(), why };
+        let Some(server) = self.server_in(servers)? else {
+            return Err(refused("--server ssh://… names no machine for the server".to_owned()).into());
+        };
+        let here = self.clients.iter().filter(|client| **client == ClientArg::Here).count();
+        if here > 1 {
+            return Err(refused("here is this machine, and named twice".to_owned()).into());
+        }
+        let all: Vec<&SshAddress> = self.addresses().chain([server]).collect();
+        let twice = all.iter().enumerate().find(|(at, machine)| all[..*at].contains(machine));
+        match twice {
+            Some((_, machine)) => {
+                let why = format!(
+                    "{machine} is named twice; client and server have a machine each, and so has each client"
+                );
+                Err(refused(why).into())
+            }
+            None => Ok(()),
+        }
     }
 
     /// The server's CPUs, on a machine that is not this one.
@@ -136,24 +208,26 @@ impl MachineArgs {
     }
 }
 
-/// Races from the client's machine to the server's, neither of which is this one.
+/// Races from the clients' machines to the server's, none of which is this one.
 pub(super) fn race(client: &SshAddress, experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
     let machines = &args.machines;
-    let refused = |what: &str, why: &str| LabError::Experiment { what: what.to_owned(), why: why.to_owned() };
     let Some(server) = machines.server_in(&args.server)? else {
-        return Err(refused("--client", "--server ssh://… names no machine for the server").into());
+        unreachable!("clients on machines are refused without one for the server");
     };
     if args.show_commands {
         let why = "the plan is made on the client's machine; leave out --client to see that of this machine";
-        return Err(refused("--show-commands with --client", why).into());
+        let what = "--show-commands with --client".to_owned();
+        return Err(LabError::Experiment { what, why: why.to_owned() }.into());
     }
     let stop = stop::on_signals()?;
     let Reached { ssh, nic, server_cpus } = machines.reached(&stop)?;
     let own = own_program()?;
     let survey = MachineSurvey { ssh: &ssh, own: &own, stop: &stop };
     let dir = fresh_dir(&args.out, &experiment.name)?;
+    let clients = machines.others();
     let race = LedRace {
         client,
+        clients: &clients,
         server,
         ssh: &ssh,
         own: &own,
@@ -167,7 +241,9 @@ pub(super) fn race(client: &SshAddress, experiment: &Experiment, args: &Args) ->
     };
     let mut progress = Progress::new();
     let mut diagnoses = None;
-    let mut examine = || diagnoses = survey.look(&[Some(client), Some(server)]);
+    let all: Vec<Option<&SshAddress>> =
+        std::iter::once(client).chain(clients.iter().copied()).chain([server]).map(Some).collect();
+    let mut examine = || diagnoses = survey.look(&all);
     let result = race.run(&mut examine, &mut |event| progress.show(&event));
     progress.finish();
     if let Some(diagnoses) = diagnoses {
@@ -192,13 +268,36 @@ pub(super) fn cpus(text: Option<&str>) -> Result<Option<CpuSet>, BadInput> {
     read.map_err(|error: ::linux::NameError| BadInput(error.to_string()))
 }
 
-fn machine(text: &str) -> Result<SshAddress, String> {
-    text.parse()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_client_leads_unless_one_is_here() {
+        let machines = |clients: &[&str]| MachineArgs {
+            clients: clients.iter().map(|text| client_arg(text).unwrap()).collect(),
+            ssh: None,
+            sudo: false,
+            nic: None,
+            server_cpus: None,
+        };
+        let shown = |clients: &[&str]| {
+            let machines = machines(clients);
+            let others: Vec<String> = machines.others().iter().map(ToString::to_string).collect();
+            (machines.leading().map(ToString::to_string), others.join(" "), machines.clients())
+        };
+        assert_eq!(shown(&[]), (None, String::new(), 1));
+        assert_eq!(shown(&["ssh://a"]), (Some("ssh://a".to_owned()), String::new(), 1));
+        assert_eq!(shown(&["ssh://a", "ssh://c"]), (Some("ssh://a".to_owned()), "ssh://c".to_owned(), 2));
+        assert_eq!(shown(&["ssh://a", "here", "ssh://c"]), (None, "ssh://a ssh://c".to_owned(), 3));
+        let server = [server_arg("ssh://b").unwrap()];
+        let refused = |clients: &[&str]| machines(clients).check_clients(&server).unwrap_err().to_string();
+        machines(&["here", "ssh://c"]).check_clients(&server).unwrap();
+        assert!(refused(&["ssh://a", "ssh://a"]).contains("ssh://a is named twice"));
+        assert!(refused(&["ssh://a", "ssh://b"]).contains("ssh://b is named twice"));
+        assert!(refused(&["here", "here"]).contains("here is this machine"));
+        assert!(client_arg("there").unwrap_err().contains("does not begin with ssh://"));
+    }
 
     #[test]
     fn a_server_is_a_program_or_on_a_machine() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ::lab::remote;
+use ::lab::{clients_suffice, remote};
 use ::record::Experiment;
 
 use super::Args;
@@ -23,17 +23,22 @@ type Given = (&'static str, bool, &'static str);
 /// Refuses what the race would not heed: an option of another kind of race, or what no two machines have.
 ///
 /// # Errors
-/// [`BadInput`], with the option and the reason; those of [`remote::possible`].
+/// [`BadInput`], with the option and the reason; those of [`remote::possible`] and [`clients_suffice`].
 pub(super) fn refuse(args: &Args, experiment: &Experiment) -> anyhow::Result<()> {
     if args.vm.is_guest() {
         return Ok(());
     }
     let place = Place::of(args, experiment);
+    if place == Place::TwoMachines {
+        args.machines.check_clients(&args.server)?;
+    }
     if let Some((option, _, why)) = place.unheeded(args).into_iter().find(|(_, is_given, _)| *is_given) {
         return Err(BadInput(format!("{option} does not apply to {}: {why}", place.name())).into());
     }
     if place == Place::TwoMachines {
-        remote::possible(experiment)?;
+        remote::possible(experiment, args.machines.clients())?;
+    } else {
+        clients_suffice(experiment, 1)?;
     }
     Ok(())
 }
@@ -42,7 +47,7 @@ impl Place {
     fn of(args: &Args, experiment: &Experiment) -> Place {
         if args.kube.kube {
             Place::Cluster
-        } else if args.has_machine() || args.machines.client().is_some() {
+        } else if args.has_machine() || args.machines.has_clients() {
             Place::TwoMachines
         } else if experiment.vm.is_some() {
             Place::VirtualMachine

@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signals()?;
     let dir = fresh_dir(&args.out, "search")?;
     let settings = RaceOptions {
-        machine: None,
+        machines: None,
         record: dir.join(RECORD),
         nginx: args.nginx.clone(),
         own: own_program()?,

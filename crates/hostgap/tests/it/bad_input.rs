@@ -17,7 +17,11 @@ fn the_command_line() {
         (&["--body", "0x"], 2, "`0x` is not a size"),
         (&["--body", "100M"], 2, "`workload.body_bytes` is 104857600"),
         (&["--server", "hostgap", "--body", "4M"], 2, "our own responder answers with at most 1048576 bytes"),
-        (&["--connections", "60000"], 2, "`workload.connections` is 60000: 1 to 20000"),
+        (
+            &["--connections", "60000"],
+            2,
+            "60000 connections of one client: it calls one port of the server, which takes",
+        ),
         (&["--cpus", "900"], 2, "CPU 900 does not exist"),
         (&["--nginx", "/nonexistent/nginx"], 4, "/nonexistent/nginx: No such file"),
         (&["--server", "apache"], 2, "auto, nginx, hostgap or ssh://"),

@@ -1,5 +1,6 @@
 //! Races between two machines: two network namespaces at one switch, each with a `/run` and an sshd of its own.
 
+mod clients;
 mod login;
 mod lost;
 
@@ -52,7 +53,7 @@ fn machines() -> Option<Machines> {
 
 /// Adds a machine, whose card leads to the switch. It has the same addresses each time.
 fn plug(world: &World, number: usize) {
-    let name = ["a", "b"][number - 1];
+    let name = ["a", "b", "c"][number - 1];
     world.add(name);
     let [switch, netns] = ["switch", name].map(|name| world.name(name).to_string());
     let [ethernet, address] = [format!("02:00:00:00:09:0{number}"), format!("10.9.0.{number}/24")];
@@ -97,8 +98,8 @@ fn write_config(dir: &Path) {
     std::fs::set_permissions(dir.join("bin/sudo"), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::write(file("sshd_config"), config).unwrap();
     let config = format!(
-        "Host a b absent\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n  \
-         UserKnownHostsFile /dev/null\n  LogLevel ERROR\nHost a\n  HostName 10.9.0.1\nHost b\n  HostName 10.9.0.2\nHost absent\n  HostName 10.9.0.9\n",
+        "Host a b c absent\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n  \
+         UserKnownHostsFile /dev/null\n  LogLevel ERROR\nHost a\n  HostName 10.9.0.1\nHost b\n  HostName 10.9.0.2\nHost c\n  HostName 10.9.0.3\nHost absent\n  HostName 10.9.0.9\n",
         file("user-key")
     );
     std::fs::write(file("ssh_config"), config).unwrap();
@@ -139,18 +140,13 @@ impl Machines {
     fn race(&self, args: &[&str]) -> Command {
         let ssh = format!("ssh -F {}", self.sandbox.out().join("ssh_config").display());
         let mut usual = vec!["--server", "hostgap", "--rate", "200"];
-        for (option, cpu) in [("--cpus", "0"), ("--server-cpus", "1")] {
+        for (option, value) in [("--cpus", "0"), ("--server-cpus", "1"), ("--connections", "4")] {
             if !args.contains(&option) {
-                usual.extend([option, cpu]);
+                usual.extend([option, value]);
             }
         }
         let mut command = self.hostgap(&["race", "--ssh", &ssh]);
-        command
-            .args(["--out"])
-            .arg(self.sandbox.out().join("results"))
-            .args(usual)
-            .args(["--connections", "4"])
-            .args(args);
+        command.args(["--out"]).arg(self.sandbox.out().join("results")).args(usual).args(args);
         command
     }
 
@@ -169,7 +165,7 @@ impl Machines {
         let races: Vec<PathBuf> = races.map(|race| race.unwrap().path()).collect();
         let [race] = &races[..] else { panic!("{races:?}") };
         let text = std::fs::read_to_string(race.join("doctor.txt")).unwrap();
-        assert!(text.starts_with("2 machines: "), "{text}");
+        assert!(text.lines().next().unwrap().contains(" machines: "), "{text}");
         serde_json::from_str(&std::fs::read_to_string(race.join("doctor.json")).unwrap()).unwrap()
     }
 
@@ -185,10 +181,15 @@ impl Machines {
 
     /// The finished rounds of all races here.
     fn rounds(&self) -> usize {
+        self.count_in_records("{\"round\":{")
+    }
+
+    /// How often that stands in the records of all races here.
+    fn count_in_records(&self, words: &str) -> usize {
         let Ok(races) = std::fs::read_dir(self.sandbox.out().join("results")) else { return 0 };
         let records = races.map(|race| race.unwrap().path().join("race.jsonl"));
         let texts = records.filter_map(|record| std::fs::read_to_string(record).ok());
-        texts.map(|text| text.matches("{\"round\":{").count()).sum()
+        texts.map(|text| text.matches(words).count()).sum()
     }
 
     /// Where other races have the CPUs too, a round takes minutes.
@@ -451,6 +452,12 @@ fn what_cannot_race_on_another_machine_is_refused_with_the_reason() {
     refused(&["--server", "ssh://b", "--nginx", "/bin/true"], 2, "--nginx does not apply to two machines");
     refused(&["--server", "ssh://b", "--duration", "1m"], 2, "--duration does not apply to two machines");
     refused(&["--client", "ssh://a"], 2, "names no machine");
+    let two = ["--client", "here", "--client", "ssh://c", "--server", "ssh://b"];
+    let of_two = |args: &[&str], says: &str| refused(&[&two[..], args].concat(), 2, says);
+    of_two(&["--client", "ssh://c"], "ssh://c is named twice");
+    of_two(&["--by-cpu"], "the time of each CPU of 2 clients: each has CPUs of its own");
+    of_two(&["--connections", "1"], "1 connection of 2 clients: each has at least one of its own");
+    of_two(&["--connections", "40002"], "20001 connections of one client: it calls one port of the server");
     refused(&["--server", "ssh://-b"], 2, "is no host");
     refused(&["--server", "ssh://b", "--server-cpus", "4000"], 2, "CPU 4000 does not exist there");
     let led = ["--client", "ssh://a", "--server", "ssh://b", "--cpus", "4000"];

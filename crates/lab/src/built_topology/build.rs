@@ -15,7 +15,7 @@ use crate::cni::Attachment;
 use crate::packets::{JUNK_PORT, Judge};
 use crate::pools::Pools;
 use crate::proxy::ProxySetup;
-use crate::remote::Remote;
+use crate::remote::Machines;
 use crate::server::{Secret, ServerSetup};
 use crate::{ByRole, LabError, Shape, Topology, side_settings, target, verbs};
 
@@ -90,8 +90,10 @@ impl BuiltTopology {
         if !kind.is_served() {
             return self.open(body, 1).map_err(|error| self.of_plugins(error));
         }
-        if let Some(machine) = &staffing.machine {
-            self.stand_there(machine, staffing.plant)?;
+        if self.topology.there.is_some() {
+            if let Some(machines) = &staffing.machines {
+                self.stand_there(machines, staffing.plant)?;
+            }
             self.connect(body, 1)?;
             self.pools.clear();
             return Ok(());
@@ -124,13 +126,29 @@ impl BuiltTopology {
         Ok(())
     }
 
-    /// Has the other half built on the server's machine, with a server in it.
-    fn stand_there(&mut self, machine: &Arc<Remote>, plant: Option<Plant>) -> Result<(), LabError> {
+    /// Has the server's half built on its machine, with a server in it.
+    fn stand_there(&mut self, machines: &Arc<Machines>, plant: Option<Plant>) -> Result<(), LabError> {
         let shape = &self.topology.shape;
-        let nodes = shape.machines.clone().expect("what stands on two machines is planned for them");
-        machine.stand(&self.name, shape.path.name, nodes, &self.workload, plant)?;
-        self.there = Some(Arc::clone(machine));
+        let nodes = shape.machines.as_ref().expect("what stands on two machines is planned for them");
+        machines.serve((&self.name, shape.path.name), nodes, &self.workload, plant)?;
+        self.there = Some(Arc::clone(machines));
         Ok(())
+    }
+
+    /// Opens the client's connections for all sizes of answers, of which clients on other machines have their part.
+    ///
+    /// # Errors
+    /// They cannot be opened, or a client's half cannot be built.
+    pub(crate) fn open_all(&mut self, connections: u32) -> Result<(), LabError> {
+        let machines = self.there.clone();
+        let own = machines.as_ref().map_or(connections, |machines| machines.connections_of(0, connections));
+        for body in self.workload.body_bytes.clone() {
+            self.open(body, own)?;
+        }
+        let Some(machines) = machines else { return Ok(()) };
+        let shape = &self.topology.shape;
+        let nodes = shape.machines.as_ref().expect("what stands on machines is planned for them");
+        machines.call((&self.name, shape.path.name), nodes, &self.workload)
     }
 
     fn start_proxies(&mut self, staffing: &Staffing) -> Result<(), LabError> {

@@ -2,15 +2,16 @@
 
 use datapath::SocketRole;
 use load::{Client, Pool, Target};
-use record::Void;
+use record::{Load, Void};
 
 use super::BuiltTopology;
+use crate::part::{LoadPart, LoadedPart};
 use crate::pools::{Opening, Pools};
 use crate::traffic::TransferredAmounts;
 use crate::trial::Subject;
 use crate::usage::{CounterSnapshot, Usage};
 use crate::wire::Patience;
-use crate::{LabError, NodeCpus};
+use crate::{ByRole, LabError, NodeCpus};
 
 impl BuiltTopology {
     /// Opens the client's connections for answers of a size, spread over one thread a CPU of the client's node. Tried
@@ -53,6 +54,22 @@ impl Subject for BuiltTopology {
         BuiltTopology::clients(self, body_bytes)
     }
 
+    fn own_part(&self, load: &Load) -> Load {
+        match &self.there {
+            Some(machines) => machines.own_part(load, self.workload.connections),
+            None => load.clone(),
+        }
+    }
+
+    fn begin_elsewhere(&mut self, slice: &LoadPart) -> Result<(), LabError> {
+        let Some(machines) = &self.there else { return Ok(()) };
+        machines.begin_load(&self.name, slice, self.workload.connections)
+    }
+
+    fn loaded_elsewhere(&mut self) -> Result<Vec<LoadedPart>, LabError> {
+        self.there.as_ref().map_or(Ok(Vec::new()), |machines| machines.loaded(&self.name))
+    }
+
     fn count(&mut self) -> Result<CounterSnapshot, LabError> {
         BuiltTopology::count(self)
     }
@@ -61,7 +78,7 @@ impl Subject for BuiltTopology {
         &mut self,
         before: &CounterSnapshot,
         cpus: &NodeCpus,
-        work: &TransferredAmounts,
+        work: &ByRole<TransferredAmounts>,
     ) -> Result<(Usage, Option<Void>), LabError> {
         BuiltTopology::spent(self, before, cpus, work)
     }

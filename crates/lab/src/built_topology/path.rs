@@ -12,7 +12,7 @@ use super::BuiltTopology;
 use crate::traffic::{Traffic, TransferredAmounts};
 use crate::trial::stolen_from;
 use crate::usage::{CounterSnapshot, Usage};
-use crate::{LabError, NodeCpus};
+use crate::{ByRole, LabError, NodeCpus};
 
 /// How long the end of a server may take to be known.
 const ENDING: Duration = Duration::from_millis(100);
@@ -56,27 +56,27 @@ impl BuiltTopology {
     }
 
     /// What a trial cost both sides since, and why it does not count, if packets did not take the path; an error if the
-    /// server has ended.
+    /// server has ended. `work` is what this client got through, and what all clients did.
     pub(crate) fn spent(
         &mut self,
         before: &CounterSnapshot,
         cpus: &NodeCpus,
-        work: &TransferredAmounts,
+        work: &ByRole<TransferredAmounts>,
     ) -> Result<(Usage, Option<Void>), LabError> {
         let mut usage = CounterSnapshot::take(&self.topology)?.since(before, cpus);
         let Some(there) = &self.there else {
             self.check_server()?;
-            let detour = self.detour(&usage.traffic, work)?;
+            let detour = self.detour(&usage.traffic, &work.client)?;
             return Ok((usage, detour));
         };
-        let spent = there.spent(&self.name, work)?;
+        let spent = there.spent(&self.name, &work.server)?;
         usage.add_server(&spent);
         // Nothing else voids a trial for interruptions of the server's machine, which is not watched for stalls.
         let stolen = stolen_from(&usage.server);
         let far = spent.detour.map(|what| Void::PathChanged { what }).or(stolen);
         let here = match self.applied.changed()? {
             Some(what) => Some(what),
-            None => self.strayed(&usage.traffic, work),
+            None => self.strayed(&usage.traffic, &work.client),
         };
         Ok((usage, here.map(|what| Void::PathChanged { what }).or(far)))
     }

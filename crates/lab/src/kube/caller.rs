@@ -15,7 +15,7 @@ use crate::traffic::TransferredAmounts;
 use crate::trial::{Method, Subject, stolen_from};
 use crate::usage::{CounterSnapshot, Usage};
 use crate::wire::Patience;
-use crate::{LabError, NodeCpus, Wires, target};
+use crate::{ByRole, LabError, NodeCpus, Wires, target};
 
 /// The client of a candidate: its connections, and the threads that use them.
 pub(super) struct Caller {
@@ -103,7 +103,7 @@ impl Subject for Asking<'_, '_> {
         &mut self,
         before: &CounterSnapshot,
         _cpus: &NodeCpus,
-        _work: &TransferredAmounts,
+        _work: &ByRole<TransferredAmounts>,
     ) -> Result<(Usage, Option<Void>), LabError> {
         let counted = NodeCpus { client: linux::cpu::online()?, server: CpuSet::default() };
         let mut usage = CounterSnapshot::here()?.since(before, &counted);

@@ -16,6 +16,7 @@ use super::options::ClusterOptions;
 use super::pair_race::PairRace;
 use super::path::{ClusterContender, PodPath, Pods, contenders};
 use super::rights::rights;
+use crate::limits::clients_suffice;
 use crate::race::{Finished, concluded, fresh_seed};
 use crate::remote::possible_elsewhere;
 use crate::{Event, LabError};
@@ -44,6 +45,7 @@ impl ClusterRace {
     /// [`LabError::Experiment`]: something is asked for that is not done in a cluster.
     pub fn prepare(mut experiment: Experiment, options: ClusterOptions) -> Result<ClusterRace, LabError> {
         possible_elsewhere(&experiment, "in a cluster")?;
+        clients_suffice(&experiment, 1)?;
         if experiment.workload.server == ServerKind::Nginx {
             let why = "the image has hostgap's own server".to_owned();
             return Err(LabError::Experiment { what: "nginx in a cluster".to_owned(), why });

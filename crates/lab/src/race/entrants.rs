@@ -13,7 +13,8 @@ impl Race {
     pub(super) fn header(&self) -> Result<Header, LabError> {
         let mut machine = machine(&self.method.cpus, self.settings.scheduling)?;
         machine.facts.insert(Header::SCHEDULING.to_owned(), self.scheduling());
-        self.settings.machine.iter().for_each(|server| server.describe(&mut machine));
+        let workload = &self.experiment.workload;
+        self.settings.machines.iter().for_each(|others| others.describe(&mut machine, workload));
         Ok(Header {
             schema: record::SCHEMA,
             hostgap: self.settings.own.version.to_owned(),
@@ -24,8 +25,8 @@ impl Race {
             server: match self.experiment.workload.kind {
                 WorkloadKind::Packets => "the kernel makes frames and judges them".to_owned(),
                 kind if kind.is_stream() => format!("a receiver of hostgap {}", self.settings.own.version),
-                _ => match &self.settings.machine {
-                    Some(machine) => machine.server().to_owned(),
+                _ => match &self.settings.machines {
+                    Some(machines) => machines.server().program().to_owned(),
                     None => self.server.describe(),
                 },
             },
@@ -99,7 +100,7 @@ impl Race {
     pub(super) fn entrant(&self, contender: &Contender) -> Result<Entrant, LabError> {
         let can_run = contender.unmet.is_empty();
         // What machines lack may be what the plan would be made of.
-        let is_planned = can_run || self.settings.machine.is_none();
+        let is_planned = can_run || self.settings.machines.is_none();
         let topology = is_planned.then(|| Topology::plan(self.shape(contender, None))).transpose()?;
         let known = topology.as_ref().filter(|_| contender.is_known());
         let with_mtu = topology.as_ref().filter(|_| can_run && contender.cni.is_none());

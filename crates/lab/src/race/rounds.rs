@@ -10,7 +10,7 @@ use super::arena::Arena;
 use super::contest::Contest;
 use super::goal::StoppingRule;
 use super::runners::{Runner, Runners};
-use crate::trial::{Method, REPEATS, breaks};
+use crate::trial::{Method, REPEATS, breaks, is_of_the_path};
 use crate::{Event, LabError};
 
 /// A round that is under way: what may fail in it and what it has so far.
@@ -128,6 +128,8 @@ impl<A: Arena> Contest<'_, A> {
                         emit(Event::Broke { name: candidate, round, why: what.clone() });
                         rounded.broken.push(Broken { entrant, why: what });
                     }
+                    // It was not to be reached again, since the race is to end.
+                    Err(LabError::ClientLost { .. }) if self.is_stopped() => return Ok(None),
                     visited => visited?,
                 }
             }
@@ -189,7 +191,7 @@ pub(crate) fn valid_trial<R: Runner>(
         trials.push(trial);
         let Some(why) = void else { return Ok(()) };
         emit(Event::Voided { name: runner.name().to_owned(), why: why.clone() });
-        if let Void::PathChanged { .. } = why
+        if is_of_the_path(&why)
             && let Some(what) = runner.changed()?
         {
             voids = vec![Void::PathChanged { what }];

@@ -20,7 +20,7 @@ use crate::late::late;
 use crate::machine::machine;
 use crate::profile::profile;
 use crate::protocol::protocol;
-use crate::trial::{Method, connections, run};
+use crate::trial::{Method, REPEATS, connections, run};
 use crate::verbs::RdmaWire;
 use crate::{Event, LabError, Shape, packets, proxy, witness_choice};
 
@@ -28,7 +28,7 @@ use crate::{Event, LabError, Shape, packets, proxy, witness_choice};
 /// the first ten thousand requests take up to a per cent more: what the kernel learns and keeps is not there yet.
 const SETTLE: Duration = Duration::from_millis(800);
 
-/// This machine's namespaces, or this machine and another, as the arena of a race.
+/// This machine's namespaces, or this machine and others, as the arena of a race.
 pub(super) struct Topologies<'a> {
     pub(super) race: &'a Race,
     /// The unit to which the topologies belong.
@@ -47,7 +47,7 @@ impl Arena for Topologies<'_> {
     }
 
     fn is_in_turn(&self) -> bool {
-        self.race.settings.machine.is_some()
+        self.race.settings.machines.is_some()
     }
 
     fn stand(&mut self, entrant: usize) -> Result<BuiltTopology, LabError> {
@@ -101,8 +101,12 @@ impl Runner for BuiltTopology {
         &self.name
     }
 
+    /// Those of all clients.
     fn connections(&mut self, body_bytes: u32) -> usize {
-        connections(self, body_bytes)
+        match self.topology.there {
+            Some(_) => self.workload.connections as usize,
+            None => connections(self, body_bytes),
+        }
     }
 
     fn capacity(
@@ -111,6 +115,13 @@ impl Runner for BuiltTopology {
         body_bytes: u32,
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Capacity>, LabError> {
+        // Without one of the clients a slice says nothing, and it is back for the next.
+        for _ in 0..REPEATS {
+            match capacity(self, method, body_bytes, stop) {
+                Err(LabError::ClientLost { .. }) if !stop() => {}
+                found => return found,
+            }
+        }
         capacity(self, method, body_bytes, stop)
     }
 
@@ -140,9 +151,7 @@ impl Race {
         let dir = claim.dir().join(slug(&contender.name));
         let staffing = self.staffing(contender);
         let mut built = BuiltTopology::build(&contender.name, shape, &staffing, &dir)?;
-        for body in &self.experiment.workload.body_bytes {
-            built.open(*body, staffing.connections)?;
-        }
+        built.open_all(staffing.connections)?;
         Ok(built)
     }
 
@@ -151,7 +160,7 @@ impl Race {
         let connections = contender.connections.unwrap_or(workload.connections);
         Staffing {
             server: self.server.clone(),
-            machine: self.settings.machine.clone(),
+            machines: self.settings.machines.clone(),
             scheduling: self.settings.scheduling,
             connections,
             outlives_us: false,
@@ -177,9 +186,9 @@ impl Race {
     pub(super) fn shape(&self, contender: &Contender, id: Option<&str>) -> Shape {
         let slug = slug(&contender.name);
         let prefix = id.map_or_else(|| format!("hg-{slug}"), |id| format!("hg-{id}-{slug}"));
-        if let Some(machine) = &self.settings.machine {
+        if let Some(machines) = &self.settings.machines {
             let number = u16::try_from(self.number(contender)).unwrap_or(u16::MAX);
-            let (nodes, cpus) = (machine.nodes(number), self.method.cpus.clone());
+            let (nodes, cpus) = (machines.nodes(number), self.method.cpus.clone());
             let shape = Shape::between_machines(contender.path, nodes, &self.experiment.workload);
             return Shape { prefix, cpus, ..shape };
         }

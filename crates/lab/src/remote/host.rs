@@ -1,27 +1,24 @@
 //! The server's machine, as this side sees it.
 
 use std::net::IpAddr;
-use std::sync::Mutex;
-use std::time::Duration;
 
 use linux::cpu::Scheduling;
 use linux::features::Facts;
 use linux::{CpuSet, IfName};
-use record::{Experiment, Machine, Plant, ServerKind, Workload};
+use record::{Experiment, Machine, ServerKind};
 
-use super::links::{MachineNodes, Way, way};
-use super::protocol::{Begin, Counterpart, Failed, Order, RemoteRequest, Reply, Spent};
+use super::asked::Asked;
+use super::links::{MachineLink, Way, way};
+use super::protocol::{Begin, Counterpart, Order, RemoteRequest, Reply, Spent};
 use super::ssh::{SshAddress, SshCommand};
-use crate::channel::{ANSWER_MAX, Conversation, Lost, held};
+use crate::channel::Conversation;
 use crate::traffic::TransferredAmounts;
-use crate::{Event, LabError, OwnProgram};
+use crate::{ByRole, Event, LabError, OwnProgram};
 
 /// A machine that builds and serves its half of each topology. Dropping it ends the process there, which undoes everything.
 #[derive(Debug)]
 pub struct Remote {
-    /// The machine as the user names it, for messages.
-    name: String,
-    channel: Mutex<Box<dyn Conversation>>,
+    asked: Asked,
     counterpart: Counterpart,
     way: Way,
 }
@@ -63,18 +60,22 @@ impl Remote {
             workload.server = ServerKind::Hostgap;
         }
         let begin = Begin { workload, cpus, scheduling };
-        let counterpart = begun(&name, &*channel, begin)?;
+        let asked = Asked::new(name, channel);
+        let counterpart = match asked.begun(&RemoteRequest::Begin(begin))? {
+            Reply::Begun(counterpart) => *counterpart,
+            other => return Err(asked.strange(&other)),
+        };
         let way = way(&counterpart.links, counterpart.reached_by, nic, experiment.workload.ipv6);
         let way = way.map_err(|why| match nic {
-            Some(_) => LabError::NotThere { machine: name.clone(), why },
-            None => LabError::Machine { machine: name.clone(), why, remedy: None },
+            Some(_) => LabError::NotThere { machine: asked.name().to_owned(), why },
+            None => asked.failed(why),
         })?;
-        Ok(Remote { name, channel: Mutex::new(channel), counterpart, way })
+        Ok(Remote { asked, counterpart, way })
     }
 
     /// Its address, as the user wrote it.
     pub fn name(&self) -> &str {
-        &self.name
+        self.asked.name()
     }
 
     /// What its kernel can do.
@@ -89,7 +90,10 @@ impl Remote {
         let gibibytes = theirs.memory_bytes as f64 / f64::from(1 << 30);
         let what = format!(
             "{}: Linux {}, {}, {} CPUs, {gibibytes:.0} GiB",
-            self.name, theirs.kernel, theirs.cpu_model, theirs.cpus
+            self.name(),
+            theirs.kernel,
+            theirs.cpu_model,
+            theirs.cpus
         );
         let ours = machine.facts.clone();
         let differ = theirs.facts.iter().filter(|(name, value)| ours.get(*name) != Some(value));
@@ -105,7 +109,7 @@ impl Remote {
     }
 
     /// The program that serves there: "nginx/1.22.1".
-    pub fn server(&self) -> &str {
+    pub fn program(&self) -> &str {
         &self.counterpart.server
     }
 
@@ -119,55 +123,45 @@ impl Remote {
         self.way.router
     }
 
-    /// The two machines as nodes of the topology of this number.
-    pub fn nodes(&self, number: u16) -> MachineNodes {
-        let ends = self.way.ends.clone();
-        MachineNodes { clients: vec![ends.client], client: 0, server: ends.server, number }
+    /// The links by which the two machines reach each other.
+    pub(super) fn ends(&self) -> &ByRole<MachineLink> {
+        &self.way.ends
     }
 
     /// Builds its half of a topology and starts the server in it.
-    pub(crate) fn stand(
-        &self,
-        candidate: &str,
-        path: &str,
-        nodes: MachineNodes,
-        workload: &Workload,
-        plant: Option<Plant>,
-    ) -> Result<(), LabError> {
-        let order = Order {
-            candidate: candidate.to_owned(),
-            path: path.to_owned(),
-            nodes,
-            workload: workload.clone(),
-            plant,
-        };
-        self.done(&RemoteRequest::Stand(Box::new(order)))
+    pub(super) fn stand(&self, order: Order) -> Result<(), LabError> {
+        self.asked.done(&RemoteRequest::Stand(Box::new(order)))
     }
 
-    /// Looks at a candidate's counters there, before the measured part of a trial.
-    pub(crate) fn count(&self, candidate: &str) -> Result<(), LabError> {
-        self.done(&RemoteRequest::Count { candidate: candidate.to_owned() })
+    /// Lets it look at a candidate's counters, before the measured part of a trial.
+    pub(super) fn begin_count(&self, candidate: &str) {
+        self.asked.tell(&RemoteRequest::Count { candidate: candidate.to_owned() });
+    }
+
+    /// Waits until it has.
+    pub(super) fn counted(&self, candidate: &str) -> Result<(), LabError> {
+        self.asked.told_done(candidate)
     }
 
     /// What has happened there since.
     pub(crate) fn spent(&self, candidate: &str, work: &TransferredAmounts) -> Result<Spent, LabError> {
-        match self.ask(&RemoteRequest::Spent { candidate: candidate.to_owned(), work: *work })? {
+        match self.asked.ask(&RemoteRequest::Spent { candidate: candidate.to_owned(), work: *work })? {
             Reply::Spent(spent) => Ok(*spent),
-            other => Err(self.strange(&other)),
+            other => Err(self.asked.strange(&other)),
         }
     }
 
     /// What has changed of its half since it was built; an error if the server has ended.
     pub(crate) fn check(&self, candidate: &str) -> Result<Option<String>, LabError> {
-        match self.ask(&RemoteRequest::Check { candidate: candidate.to_owned() })? {
+        match self.asked.ask(&RemoteRequest::Check { candidate: candidate.to_owned() })? {
             Reply::Changed(what) => Ok(what),
-            other => Err(self.strange(&other)),
+            other => Err(self.asked.strange(&other)),
         }
     }
 
     /// Ends the server and undoes its half.
     pub(crate) fn take_down(&self, candidate: &str) -> Result<(), LabError> {
-        self.done(&RemoteRequest::TakeDown { candidate: candidate.to_owned() })
+        self.asked.done(&RemoteRequest::TakeDown { candidate: candidate.to_owned() })
     }
 
     /// Ends the process there.
@@ -175,93 +169,6 @@ impl Remote {
     /// # Errors
     /// Something could not be undone there.
     pub fn end(&self) -> Result<(), LabError> {
-        let mut channel = held(&self.channel);
-        channel.end().map_err(|why| self.failed(why))
+        self.asked.end()
     }
-
-    fn done(&self, request: &RemoteRequest) -> Result<(), LabError> {
-        match self.ask(request)? {
-            Reply::Done => Ok(()),
-            other => Err(self.strange(&other)),
-        }
-    }
-
-    fn ask(&self, request: &RemoteRequest) -> Result<Reply, LabError> {
-        let mut channel = held(&self.channel);
-        let answered = say(&**channel, request).and_then(|()| hear(&**channel, ANSWER_MAX));
-        if let Err(why) = &answered {
-            // What it answers later would be taken for the answer to another request.
-            *channel = Box::new(Lost(why.clone()));
-        }
-        answered.map_err(|why| self.failed(why)).and_then(|reply| match reply {
-            Reply::Failed(Failed { broken: Some(what), .. }) => {
-                let what = format!("on {}: {what}", self.name);
-                Err(LabError::Broken { candidate: candidate_of(request), what })
-            }
-            Reply::Failed(failed) => {
-                Err(LabError::Machine { machine: self.name.clone(), why: failed.why, remedy: failed.remedy })
-            }
-            Reply::NotThere(why) => Err(LabError::NotThere { machine: self.name.clone(), why }),
-            reply => Ok(reply),
-        })
-    }
-
-    fn failed(&self, why: String) -> LabError {
-        LabError::Machine { machine: self.name.clone(), why, remedy: None }
-    }
-
-    fn strange(&self, reply: &Reply) -> LabError {
-        self.failed(format!("its answer does not fit the request: {reply:?}"))
-    }
-}
-
-/// Whose an error is.
-fn candidate_of(request: &RemoteRequest) -> String {
-    match request {
-        RemoteRequest::Begin(_) => String::new(),
-        RemoteRequest::Stand(order) => order.candidate.clone(),
-        RemoteRequest::Count { candidate }
-        | RemoteRequest::Spent { candidate, .. }
-        | RemoteRequest::Check { candidate }
-        | RemoteRequest::TakeDown { candidate } => candidate.clone(),
-    }
-}
-
-/// Asks for the machine.
-fn begun(name: &str, channel: &dyn Conversation, begin: Begin) -> Result<Counterpart, LabError> {
-    let failed = |why: String, remedy| LabError::Machine { machine: name.to_owned(), why, remedy };
-    let asked = say(channel, &RemoteRequest::Begin(begin)).and_then(|()| first_answer(channel));
-    match asked.map_err(|why| failed(why, None))? {
-        (_, Reply::Begun(counterpart)) => Ok(*counterpart),
-        (_, Reply::Failed(why)) => Err(failed(why.why, why.remedy)),
-        (_, Reply::NotThere(why)) => Err(LabError::NotThere { machine: name.to_owned(), why }),
-        (said, _) => Err(failed(format!("its answer does not fit the request: {said}"), None)),
-    }
-}
-
-/// The next answer, as it was said and as it is read, past what a shell prints before the program begins.
-///
-/// # Errors
-/// There is none, in words.
-pub(super) fn first_answer(channel: &dyn Conversation) -> Result<(String, Reply), String> {
-    let mut said = String::new();
-    for _ in 0..GREETING_LINES {
-        said = channel.hear(ANSWER_MAX)?;
-        if let Ok(reply) = serde_json::from_str(&said) {
-            return Ok((said, reply));
-        }
-    }
-    Err(format!("it gives no answer to what it is asked, but {said:?}"))
-}
-
-/// At most so many lines.
-const GREETING_LINES: usize = 50;
-
-fn say(channel: &dyn Conversation, request: &RemoteRequest) -> Result<(), String> {
-    channel.say(&serde_json::to_string(request).map_err(|error| error.to_string())?)
-}
-
-fn hear(channel: &dyn Conversation, limit: Duration) -> Result<Reply, String> {
-    let line = channel.hear(limit)?;
-    serde_json::from_str(&line).map_err(|error| format!("it said {line:?}: {error}"))
 }

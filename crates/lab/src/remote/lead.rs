@@ -1,5 +1,5 @@
-//! The client's machine, when it is another too: it leads the race there, and asks the server's machine by way of the
-//! process that started both.
+//! The client's machine, when it is another too: it leads the race there, and asks the other machines by way of the process
+//! that started all.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -15,10 +15,13 @@ use linux::cpu::Scheduling;
 use record::Experiment;
 use serde::{Deserialize, Serialize};
 
+use super::client::RemoteClient;
 use super::host::Remote;
+use super::machines::Machines;
+use super::relay::{AGAIN, ASK, LOST, NOT_STARTED, STARTED};
 use super::watch::Watching;
 use super::work::{NEEDS_ROOT, SILENCE_MAX};
-use crate::channel::{Conversation, held, lines, silent};
+use crate::channel::{ANSWER_MAX, Conversation, held, lines, silent};
 use crate::cni::PluginDirs;
 use crate::cpus::granted;
 use crate::race::{Finished, Race, RaceOptions};
@@ -27,8 +30,6 @@ use crate::{Event, Home, LabError, Outward, OwnProgram};
 /// Where the leading process says everything: lines of two threads stay whole.
 pub type Output = Arc<Mutex<dyn Write + Send>>;
 
-/// What stands before a question to the server's machine.
-pub(super) const ASK: &str = "ask ";
 /// What stands before the words of a leading process about why it could not go on.
 pub(super) const FAILED: &str = "failed ";
 /// The exit status of a leading process that was asked to stop, and has undone everything.
@@ -43,6 +44,9 @@ pub(super) struct Lead {
     pub(super) experiment: String,
     /// The server's machine, as the user names it.
     pub(super) server: String,
+    /// The machines with further clients, likewise.
+    pub(super) clients: Vec<String>,
+    /// The CPUs of each client.
     pub(super) cpus: Option<CpuSet>,
     pub(super) server_cpus: Option<CpuSet>,
     pub(super) scheduling: Scheduling,
@@ -78,7 +82,9 @@ impl From<&LabError> for LeadFailed {
     fn from(error: &LabError) -> LeadFailed {
         let (machine, why, remedy) = match error {
             LabError::Machine { machine, why, remedy } => (Some(machine), why.clone(), remedy.clone()),
-            LabError::NotThere { machine, why } => (Some(machine), why.clone(), None),
+            LabError::NotThere { machine, why } | LabError::ClientLost { machine, why } => {
+                (Some(machine), why.clone(), None)
+            }
             LabError::Privileges(why) => (None, why.to_string(), Some(NEEDS_ROOT.to_owned())),
             other => (None, other.to_string(), other.remedy().map(str::to_owned)),
         };
@@ -91,7 +97,7 @@ impl From<&LabError> for LeadFailed {
 }
 
 /// Leads a race on this machine, as the first line of the input says. Events, lines of the record and questions to the
-/// server's machine go to the output, and so does an error. Both machines are as before when it returns.
+/// other machines go to the output, and so does an error. All machines are as before when it returns.
 ///
 /// # Errors
 /// Those of a race.
@@ -121,7 +127,7 @@ fn led(
 ) -> Result<Finished, LabError> {
     linux::process::require_network_admin().map_err(LabError::Privileges)?;
     let heard = answers(input, Arc::clone(stop))?;
-    let line = heard.recv().map_err(|_| failed(LOST.to_owned()))?;
+    let line = heard.recv().map_err(|_| failed(ENDED.to_owned()))?;
     let lead: Lead = serde_json::from_str(&line).map_err(|error| failed(error.to_string()))?;
     let experiment = Experiment::from_toml(&lead.experiment).map_err(|error| failed(error.to_string()))?;
     let _watching = Watching::start(&own.program)?;
@@ -149,15 +155,12 @@ fn raced(
     let facts = linux::features::probe()?;
     let nic = lead.nic.as_deref().map(linux::IfName::new).transpose();
     let nic = nic.map_err(|error| failed(error.to_string()))?;
-    let cpus = granted(lead.cpus, "client")?;
+    let cpus = granted(lead.cpus.clone(), "client")?;
     let scheduling = if linux::cpu::can_realtime() { lead.scheduling } else { Scheduling::Normal };
     let mut outward = Outward::new(record);
     // That the listener is gone shows in the end of the input.
     let mut emit = |event: Event| drop(outward.emit(&event, &mut *held(output)));
-    let relayed = Box::new(Relayed { to: Arc::clone(output), from: heard });
-    let how = (lead.server_cpus, scheduling);
-    let machine = Remote::over(lead.server, relayed, &experiment, how, nic.as_ref())?;
-    let machine = Arc::new(machine);
+    let machines = Arc::new(others(lead, &experiment, scheduling, nic.as_ref(), (heard, output, stop))?);
     let options = RaceOptions {
         record: record.to_owned(),
         nginx: None,
@@ -165,22 +168,109 @@ fn raced(
         plugins: PluginDirs::default(),
         cpus,
         scheduling,
-        machine: Some(Arc::clone(&machine)),
+        machines: Some(Arc::clone(&machines)),
         guest: None,
         stop: Arc::clone(stop),
     };
     let result =
         Race::prepare(experiment, options, &facts, home.clone()).and_then(|race| race.run(&mut emit));
-    let ended = machine.end();
+    let ended = machines.end();
     // What the last event came before. The other side has what it has.
     let _ = outward.lines(&mut *held(output));
     result.and_then(|finished| ended.map(|()| finished))
 }
 
-/// The server's machine, by way of the other side.
+/// Takes the other machines for the race.
+fn others(
+    lead: Lead,
+    experiment: &Experiment,
+    scheduling: Scheduling,
+    nic: Option<&linux::IfName>,
+    (heard, output, stop): (Receiver<String>, &Output, &Arc<AtomicBool>),
+) -> Result<Machines, LabError> {
+    let Lead { server, clients, cpus, server_cpus, scheduling: asked, .. } = lead;
+    let mut relayed = shared_out(heard, 1 + clients.len(), output)?.into_iter();
+    let mut next = || relayed.next().expect("there is one for each machine");
+    let server = Remote::over(server, Box::new(next()), experiment, (server_cpus, scheduling), nic)?;
+    let mut machines = Machines::with_server(server, stop);
+    // Whether a policy is permitted is said by each machine.
+    let begin = machines.begin(experiment, 1 + clients.len(), (cpus, asked));
+    for name in clients {
+        let way = next();
+        let again = way.clone();
+        let reach = Box::new(move || again.again().map(|way| Some(Box::new(way) as Box<dyn Conversation>)));
+        machines.add(RemoteClient::over(name, Box::new(way), begin.clone(), reach)?);
+    }
+    Ok(machines)
+}
+
+/// A way to each of so many machines, by what the other side says and hears.
+fn shared_out(heard: Receiver<String>, machines: usize, output: &Output) -> Result<Vec<Relayed>, LabError> {
+    let (senders, ways): (Vec<_>, Vec<_>) = (0..machines)
+        .map(|number| {
+            let (send, from) = mpsc::channel();
+            (send, Relayed { number, to: Arc::clone(output), from: Arc::new(Mutex::new(from)) })
+        })
+        .unzip();
+    let share_out = move || {
+        for line in heard {
+            let answer = line.split_once(' ');
+            let answer = answer.and_then(|(number, answer)| Some((number.parse::<usize>().ok()?, answer)));
+            if let Some((number, answer)) = answer
+                && let Some(send) = senders.get(number)
+            {
+                // One that nobody waits for any more is no loss.
+                let _ = send.send(answer.to_owned());
+            }
+        }
+    };
+    let started = LabError::file("start a thread of", Path::new("hostgap remote"));
+    thread::Builder::new().name("ways".to_owned()).spawn(share_out).map_err(started)?;
+    Ok(ways)
+}
+
+/// Another machine, by way of the other side.
+#[derive(Clone)]
 struct Relayed {
+    number: usize,
     to: Output,
-    from: Receiver<String>,
+    from: Arc<Mutex<Receiver<String>>>,
+}
+
+impl Relayed {
+    fn line(&self, words: fmt::Arguments<'_>) -> Result<(), String> {
+        let mut to = held(&self.to);
+        let sent = writeln!(to, "{words}").and_then(|()| to.flush());
+        sent.map_err(|_| ENDED.to_owned())
+    }
+
+    /// What the other side says of it next.
+    fn answer(&self, limit: Duration) -> Result<String, String> {
+        held(&self.from).recv_timeout(limit).map_err(|error| match error {
+            RecvTimeoutError::Timeout => silent(limit),
+            RecvTimeoutError::Disconnected => ENDED.to_owned(),
+        })
+    }
+
+    /// The way to a process there that was started anew.
+    fn again(&self) -> Result<Relayed, LabError> {
+        let started = self.line(format_args!("{AGAIN}{}", self.number)).and_then(|()| {
+            loop {
+                let answer = self.answer(ANSWER_MAX)?;
+                if answer == STARTED {
+                    return Ok(());
+                }
+                if let Some(why) = answer.strip_prefix(NOT_STARTED) {
+                    return Err(why.to_owned());
+                }
+                // It answers what was asked before.
+            }
+        });
+        match started {
+            Ok(()) => Ok(self.clone()),
+            Err(why) => Err(LabError::Machine { machine: String::new(), why, remedy: None }),
+        }
+    }
 }
 
 impl fmt::Debug for Relayed {
@@ -191,16 +281,15 @@ impl fmt::Debug for Relayed {
 
 impl Conversation for Relayed {
     fn say(&self, line: &str) -> Result<(), String> {
-        let mut to = held(&self.to);
-        let sent = writeln!(to, "{ASK}{line}").and_then(|()| to.flush());
-        sent.map_err(|_| LOST.to_owned())
+        self.line(format_args!("{ASK}{} {line}", self.number))
     }
 
     fn hear(&self, limit: Duration) -> Result<String, String> {
-        self.from.recv_timeout(limit).map_err(|error| match error {
-            RecvTimeoutError::Timeout => silent(limit),
-            RecvTimeoutError::Disconnected => LOST.to_owned(),
-        })
+        let answer = self.answer(limit)?;
+        match answer.strip_prefix(LOST) {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(answer),
+        }
     }
 
     /// The other side ends the process there when this one has ended, and says what became of it.
@@ -210,7 +299,7 @@ impl Conversation for Relayed {
 }
 
 /// The words where the other side is gone.
-const LOST: &str = "the connection has ended";
+const ENDED: &str = "the connection has ended";
 
 fn failed(why: String) -> LabError {
     LabError::Experiment { what: "the race that this machine is to lead".to_owned(), why }

@@ -7,16 +7,25 @@
 //! ([`watch`]).
 //!
 //! The client can be on another machine, too ([`LedRace`]). The race is then led by a process there ([`lead`]), which sends
-//! its events and its record here, as the guest of another kernel does, and asks the server's machine by way of this one.
+//! its events and its record here, as the guest of another kernel does, and asks the other machines by way of this one
+//! (`relay`).
+//!
+//! Further machines can have clients ([`Machines`]). Each builds its half as the leading one does (`calling`), toward the one
+//! server, and is told its part of each slice of load ([`crate::part`]); what comes back is added to what the leading one has.
 
+mod asked;
+mod calling;
 pub(crate) mod card;
+mod client;
+mod half;
 mod host;
 mod lead;
 mod led;
 mod links;
+mod machines;
 mod possible;
 mod protocol;
-
+mod relay;
 mod ssh;
 mod standing;
 mod watch;
@@ -27,6 +36,7 @@ pub(crate) use self::lead::answers;
 pub use self::lead::{Output, STOPPED, lead};
 pub use self::led::LedRace;
 pub use self::links::{MachineLink, MachineNodes};
+pub use self::machines::Machines;
 pub use self::possible::possible;
 pub(crate) use self::possible::{leave_out, possible_elsewhere};
 pub(crate) use self::protocol::{Failed, Spent};

@@ -6,19 +6,48 @@ use datapath::{Between, DataPath, Family, Reach};
 use linux::features::{Facts, Feature};
 use record::{Experiment, Placement, Side, Steering, Underlay, WorkloadKind};
 
-use super::{MachineNodes, Remote};
+use super::{MachineNodes, Machines};
+use crate::limits::clients_suffice;
 use crate::{Contender, LabError};
 
-/// Refuses what the wire, the nodes or the kernel of one machine would have to be for.
+/// Refuses what the wire, the nodes or the kernel of one machine would have to be for, or what so many machines with clients
+/// cannot share out.
 ///
 /// # Errors
 /// [`LabError::Experiment`], with what it is and why it cannot be.
-pub fn possible(experiment: &Experiment) -> Result<(), LabError> {
+pub fn possible(experiment: &Experiment, clients: usize) -> Result<(), LabError> {
     let place = "between two machines";
     if experiment.placement == Placement::SameNode {
         return Err(refusal("both sides on one node", place, "they are on two machines"));
     }
+    if clients > 1 {
+        possible_with_clients(experiment, clients)?;
+    }
+    clients_suffice(experiment, clients)?;
     possible_elsewhere(experiment, place)
+}
+
+/// Refuses what several clients cannot share out.
+fn possible_with_clients(experiment: &Experiment, clients: usize) -> Result<(), LabError> {
+    let place = format!("of {clients} clients");
+    if clients > MachineNodes::CLIENTS_MAX {
+        let what = format!("more than {} machines with clients", MachineNodes::CLIENTS_MAX);
+        return Err(refusal(&what, "in a race", "their pods share half of a network of 256 addresses"));
+    }
+    if experiment.by_cpu {
+        return Err(refusal("the time of each CPU", &place, "each has CPUs of its own, by the same numbers"));
+    }
+    if experiment.workload.connections_min.is_some() {
+        let why = "each machine has a limit of open files of its own";
+        return Err(refusal("fewer connections than asked for (connections_min)", &place, why));
+    }
+    let own = experiment.candidates.iter().filter_map(|candidate| candidate.connections);
+    let fewest = own.fold(experiment.workload.connections, u32::min);
+    if (fewest as usize) < clients {
+        let what = if fewest == 1 { "1 connection".to_owned() } else { format!("{fewest} connections") };
+        return Err(refusal(&what, &place, "each has at least one of its own"));
+    }
+    Ok(())
 }
 
 /// The same for any race on machines that are not this one. `place` says where it is: "between two machines".
@@ -73,13 +102,13 @@ fn refusal(what: &str, place: &str, why: &str) -> LabError {
 }
 
 /// Says of contenders that cannot race between the machines why; an error where one is required.
-pub(crate) fn leave_out(contenders: &mut [Contender], machine: &Remote) -> Result<(), LabError> {
+pub(crate) fn leave_out(contenders: &mut [Contender], machines: &Machines) -> Result<(), LabError> {
     if contenders.len() > usize::from(MachineNodes::NUMBER_MAX) {
         let why = "each has a network of its own in 198.18.0.0/15";
         return Err(refusal("more than 511 candidates", "between two machines", why));
     }
     for contender in contenders {
-        let unmet = unmet(contender, machine.facts(), machine.router());
+        let unmet = unmet(contender, machines);
         if contender.required && !unmet.is_empty() {
             return Err(LabError::CannotRun { path: contender.name.clone(), reasons: unmet.join("; ") });
         }
@@ -89,9 +118,11 @@ pub(crate) fn leave_out(contenders: &mut [Contender], machine: &Remote) -> Resul
 }
 
 /// Why a candidate cannot race between machines, beside what this machine's kernel lacks.
-fn unmet(contender: &Contender, there: &Facts, router: Option<IpAddr>) -> Vec<String> {
-    let mut unmet: Vec<String> =
-        contender.path.unmet(there).iter().map(|unmet| format!("the server's machine: {unmet}")).collect();
+fn unmet(contender: &Contender, machines: &Machines) -> Vec<String> {
+    let lacks = |(whose, there, _): (String, &Facts, Option<IpAddr>)| -> Vec<String> {
+        contender.path.unmet(there).iter().map(|unmet| format!("{whose}: {unmet}")).collect()
+    };
+    let mut unmet: Vec<String> = machines.facts().flat_map(lacks).collect();
     let asks = [
         (contender.cni.is_some(), "CNI plugins are not called on another machine"),
         (!contender.settings.is_empty(), "settings of a node are everybody's on a machine that is shared"),
@@ -105,6 +136,7 @@ fn unmet(contender: &Contender, there: &Facts, router: Option<IpAddr>) -> Vec<St
         (contender.filter.is_some(), "frames are judged on the machine that makes them"),
     ];
     unmet.extend(asks.into_iter().filter(|(is, _)| *is).map(|(_, why)| why.to_owned()));
+    let router = machines.facts().find_map(|(_, _, router)| router);
     unmet.extend(of_path(contender.path, router));
     unmet
 }
@@ -168,13 +200,33 @@ mod tests {
 
     #[test]
     fn an_experiment_of_one_machine_s_wire_is_refused() {
-        let refused = |experiment: Experiment| possible(&experiment).unwrap_err().to_string();
-        possible(&Experiment::default()).unwrap();
+        let refused = |experiment: Experiment| possible(&experiment, 1).unwrap_err().to_string();
+        possible(&Experiment::default(), 1).unwrap();
         let long = Underlay { delay: Some("5ms".parse().unwrap()), ..Underlay::default() };
         let why = refused(Experiment { underlay: long, ..Experiment::default() });
         assert!(why.contains("of the wire between two machines: it is a real one"), "{why}");
         let stream = record::Workload::of(WorkloadKind::TcpStream);
         let why = refused(Experiment { workload: stream, ..Experiment::default() });
         assert!(why.contains("workload tcp-stream between two machines"), "{why}");
+    }
+
+    #[test]
+    fn what_several_clients_cannot_share_is_refused() {
+        let of = |connections| Experiment {
+            workload: record::Workload { connections, ..record::Workload::default() },
+            ..Experiment::default()
+        };
+        possible(&of(3), 3).unwrap();
+        possible(&of(60_000), 3).unwrap();
+        let refused = |experiment, clients| possible(&experiment, clients).unwrap_err().to_string();
+        assert!(refused(of(2), 3).contains("2 connections of 3 clients: each has at least one"));
+        assert!(refused(of(60_000), 2).contains("30000 connections of one client"));
+        assert!(refused(of(64), 33).contains("more than 32 machines with clients"));
+        let by_cpu = Experiment { by_cpu: true, ..of(32) };
+        assert!(refused(by_cpu.clone(), 2).contains("the time of each CPU of 2 clients"));
+        possible(&by_cpu, 1).unwrap();
+        let mut fewer = of(32);
+        fewer.workload.connections_min = Some(8);
+        assert!(refused(fewer, 2).contains("connections_min"));
     }
 }

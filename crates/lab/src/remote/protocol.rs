@@ -11,15 +11,21 @@ use record::{Counters, CpuTime, Machine, Plant, Workload};
 use serde::{Deserialize, Serialize};
 
 use super::links::{MachineLink, MachineNodes};
+use crate::part::{LoadPart, LoadedPart};
 use crate::traffic::TransferredAmounts;
 
-/// Asked of the server's machine. Each is answered before the next; an empty line says only that this side is there.
+/// Asked of another machine: the server's, or a client's that does not lead. Each is answered before the next; an empty line
+/// says only that this side is there.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum RemoteRequest {
-    /// Takes the machine for the race. Answered with [`Reply::Begun`].
+    /// Takes the machine for the race, as the server's. Answered with [`Reply::Begun`].
     Begin(Begin),
-    /// Builds its half of a topology and starts the server.
+    /// Takes the machine for the race, as a client's. Answered with [`Reply::BegunClient`].
+    BeginClient(Box<BeginClient>),
+    /// Builds its half of a topology and starts the server, or opens the client's connections.
     Stand(Box<Order>),
+    /// Sends a client's part of a slice of load, and waits for the answers. Answered with [`Reply::Loaded`].
+    Load { candidate: String, part: Box<LoadPart> },
     /// Looks at the counters of a candidate, before the measured part of a trial.
     Count { candidate: String },
     /// Says what has happened since. Answered with [`Reply::Spent`].
@@ -41,6 +47,34 @@ pub(super) struct Begin {
     pub(super) scheduling: Scheduling,
 }
 
+impl RemoteRequest {
+    /// The candidate that it is about; empty: none.
+    pub(super) fn candidate(&self) -> &str {
+        match self {
+            RemoteRequest::Begin(_) | RemoteRequest::BeginClient(_) => "",
+            RemoteRequest::Stand(order) => &order.candidate,
+            RemoteRequest::Load { candidate, .. }
+            | RemoteRequest::Count { candidate }
+            | RemoteRequest::Spent { candidate, .. }
+            | RemoteRequest::Check { candidate }
+            | RemoteRequest::TakeDown { candidate } => candidate,
+        }
+    }
+}
+
+/// What a client's machine is asked to be ready for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct BeginClient {
+    /// What it will ask of servers, with as many connections as it will have at most.
+    pub(super) workload: Workload,
+    /// The client's CPUs; `None`: all that the process may use.
+    pub(super) cpus: Option<CpuSet>,
+    /// Policy of the client's threads, where the machine permits it.
+    pub(super) scheduling: Scheduling,
+    /// The link of the server's machine; its first address is the one that is called.
+    pub(super) server: MachineLink,
+}
+
 /// Half a topology, in as few words as both sides plan it from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Order {
@@ -56,11 +90,15 @@ pub(super) struct Order {
     pub(super) plant: Option<Plant>,
 }
 
-/// What the server's machine answers to a [`Request`].
+/// What a machine answers to a [`RemoteRequest`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Reply {
     /// The machine is the race's.
     Begun(Box<Counterpart>),
+    /// The client's machine is the race's.
+    BegunClient(Box<ClientCounterpart>),
+    /// What came of a client's part of a slice.
+    Loaded(Box<LoadedPart>),
     /// What was asked is done, and there is nothing to say of it.
     Done,
     /// What a trial cost there.
@@ -98,6 +136,18 @@ pub(super) struct Counterpart {
     /// It is this program.
     pub(super) serves_itself: bool,
     pub(super) cpus: CpuSet,
+}
+
+/// A client's machine, as it says itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct ClientCounterpart {
+    pub(super) machine: Machine,
+    /// What its kernel can do.
+    pub(super) facts: Facts,
+    /// Its link to the server's machine.
+    pub(super) link: MachineLink,
+    /// The router in between; `None`: they are neighbours on one Ethernet.
+    pub(super) router: Option<IpAddr>,
 }
 
 /// What a trial cost on the server's machine.

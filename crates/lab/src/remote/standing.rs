@@ -7,7 +7,8 @@ use linux::CpuSet;
 use linux::cpu::Scheduling;
 use plan::forwarding::Splice;
 
-use super::protocol::{Order, Spent};
+use super::half::StandingHalf;
+use super::protocol::{Order, RemoteRequest, Reply, Spent};
 use crate::built_topology::AppliedPlan;
 use crate::candidate::{find, slug};
 use crate::server::{Server, ServerChoice, ServerSetup};
@@ -77,19 +78,19 @@ impl Standing {
     }
 
     /// What has changed since it was built, in words; an error if the server has ended.
-    pub(super) fn check(&mut self) -> Result<Option<String>, LabError> {
+    fn check(&mut self) -> Result<Option<String>, LabError> {
         self.server.iter_mut().try_for_each(Server::check)?;
         self.applied.changed()
     }
 
     /// Looks at the counters.
-    pub(super) fn count(&mut self) -> Result<(), LabError> {
+    fn count(&mut self) -> Result<(), LabError> {
         self.before = Some(CounterSnapshot::at(&self.half.places, &self.half.traces)?);
         Ok(())
     }
 
     /// What has happened since it looked last.
-    pub(super) fn spent(&mut self, work: &TransferredAmounts) -> Result<Spent, LabError> {
+    fn spent(&mut self, work: &TransferredAmounts) -> Result<Spent, LabError> {
         let now = CounterSnapshot::at(&self.half.places, &self.half.traces)?;
         let before = self.before.take().unwrap_or_else(|| now.clone());
         let usage = now.since(&before, &self.cpus);
@@ -100,15 +101,29 @@ impl Standing {
         Ok(Spent { cpus: usage.server, counters: usage.counters, detour })
     }
 
-    /// Ends the server and undoes the rest.
-    pub(super) fn take_down(mut self) -> Result<(), LabError> {
-        self.undo()
-    }
-
     fn undo(&mut self) -> Result<(), LabError> {
         let stopped = self.server.take().map_or(Ok(()), Server::stop);
         self.applied.undo()?;
         stopped
+    }
+}
+
+impl StandingHalf for Standing {
+    fn answer(&mut self, request: &RemoteRequest) -> Result<Option<Reply>, LabError> {
+        Ok(Some(match request {
+            RemoteRequest::Count { .. } => {
+                self.count()?;
+                Reply::Done
+            }
+            RemoteRequest::Spent { work, .. } => Reply::Spent(Box::new(self.spent(work)?)),
+            RemoteRequest::Check { .. } => Reply::Changed(self.check()?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Ends the server and undoes the rest.
+    fn take_down(mut self) -> Result<(), LabError> {
+        self.undo()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What runs on the server's machine: does what it is asked, and takes everything back when it hears nothing more.
+//! What runs on the server's machine, and on a client's that does not lead: does what it is asked, and takes everything back when it hears nothing more.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use linux::CpuSet;
 use linux::cpu::Scheduling;
-use plan::Unit;
 
+use super::calling::{self, Calling};
+use super::half::StandingHalf;
 use super::links::links;
-use super::protocol::{Begin, Counterpart, Failed, RemoteRequest, Reply};
+use super::protocol::{Begin, Counterpart, Failed, Order, RemoteRequest, Reply};
 use super::standing::{Staff, Standing};
 use super::watch::Watching;
 use crate::cpus::granted;
@@ -46,7 +47,9 @@ pub fn work(
     output: &mut dyn Write,
 ) -> Result<(), LabError> {
     let requests = RequestReader::listen(input, Arc::clone(stop))?;
-    let Some(RemoteRequest::Begin(begin)) = requests.next() else { return Ok(()) };
+    let Some(begin @ (RemoteRequest::Begin(_) | RemoteRequest::BeginClient(_))) = requests.next() else {
+        return Ok(());
+    };
     let mut send = |reply: Reply| {
         let line = serde_json::to_string(&reply).expect("replies are plain data");
         let sent = writeln!(output, "{line}").and_then(|()| output.flush());
@@ -63,7 +66,20 @@ pub fn work(
     // What dead races left on this machine is cleaned up without a message.
     let began = at_once(home, &mut |_: Event| {}, |claim, _| {
         let _watching = Watching::start(&own.program)?;
-        serve((own, connection), begin, claim, &requests, &mut send)
+        match begin {
+            RemoteRequest::Begin(begin) => {
+                let (staff, counterpart) = ready(own, connection, begin)?;
+                send(Reply::Begun(Box::new(counterpart)));
+                let build = |order: &Order| Standing::build(order, &staff, claim.id(), claim.dir());
+                answers(build, &requests, &mut send)
+            }
+            RemoteRequest::BeginClient(begin) => {
+                let (staff, counterpart) = calling::ready(own, *begin)?;
+                send(Reply::BegunClient(Box::new(counterpart)));
+                answers(|order: &Order| Calling::build(order, &staff, claim), &requests, &mut send)
+            }
+            _ => Ok(()),
+        }
     });
     if let Err(error) = began {
         send(failed(&error));
@@ -128,23 +144,19 @@ impl RequestReader {
     }
 }
 
-/// Answers a race from its first request to its last.
-fn serve(
-    (own, connection): (&OwnProgram, &str),
-    begin: Begin,
-    claim: &Unit,
+/// Answers a race from its first order to its last request.
+fn answers<H: StandingHalf>(
+    build: impl Fn(&Order) -> Result<H, LabError>,
     requests: &RequestReader,
     send: &mut dyn FnMut(Reply),
 ) -> Result<(), LabError> {
-    let (staff, counterpart) = ready(own, connection, begin)?;
-    send(Reply::Begun(Box::new(counterpart)));
     let mut standing = BTreeMap::new();
     while let Some(request) = requests.next() {
-        let done = answer(request, &mut standing, &staff, claim);
+        let done = answer(&request, &mut standing, &build);
         send(done.unwrap_or_else(|error| failed(&error)));
     }
     // What this side has not been asked to take down, since the other is gone.
-    let ended: Vec<LabError> = standing.into_values().filter_map(|one| one.take_down().err()).collect();
+    let ended: Vec<LabError> = standing.into_values().filter_map(|one: H| one.take_down().err()).collect();
     ended.into_iter().next().map_or(Ok(()), Err)
 }
 
@@ -173,34 +185,27 @@ fn reached_by(connection: &str) -> Option<IpAddr> {
     connection.split_whitespace().nth(2)?.parse().ok()
 }
 
-fn answer(
-    request: RemoteRequest,
-    standing: &mut BTreeMap<String, Standing>,
-    staff: &Staff,
-    claim: &Unit,
+fn answer<H: StandingHalf>(
+    request: &RemoteRequest,
+    standing: &mut BTreeMap<String, H>,
+    build: &impl Fn(&Order) -> Result<H, LabError>,
 ) -> Result<Reply, LabError> {
-    let unknown = |candidate: String| LabError::Broken { candidate, what: "it does not stand".to_owned() };
+    let broken =
+        |what: &str| LabError::Broken { candidate: request.candidate().to_owned(), what: what.to_owned() };
+    let unknown = || broken("it does not stand");
     match request {
-        RemoteRequest::Begin(_) => return Ok(failed(&unknown(String::new()))),
         RemoteRequest::Stand(order) => {
-            let built =
-                Standing::build(&order, staff, claim.id(), claim.dir()).map_err(LabError::of_candidate)?;
-            standing.insert(order.candidate, built);
-        }
-        RemoteRequest::Count { candidate } => {
-            standing.get_mut(&candidate).ok_or_else(|| unknown(candidate))?.count()?;
-        }
-        RemoteRequest::Spent { candidate, work } => {
-            let one = standing.get_mut(&candidate).ok_or_else(|| unknown(candidate))?;
-            return Ok(Reply::Spent(Box::new(one.spent(&work)?)));
-        }
-        RemoteRequest::Check { candidate } => {
-            let one = standing.get_mut(&candidate).ok_or_else(|| unknown(candidate))?;
-            return Ok(Reply::Changed(one.check()?));
+            let built = build(order).map_err(LabError::of_candidate)?;
+            standing.insert(order.candidate.clone(), built);
+            Ok(Reply::Done)
         }
         RemoteRequest::TakeDown { candidate } => {
-            standing.remove(&candidate).ok_or_else(|| unknown(candidate))?.take_down()?;
+            standing.remove(candidate).ok_or_else(unknown)?.take_down()?;
+            Ok(Reply::Done)
+        }
+        request => {
+            let half = standing.get_mut(request.candidate()).ok_or_else(unknown)?;
+            half.answer(request)?.ok_or_else(|| broken("the other side of the race is asked for that"))
         }
     }
-    Ok(Reply::Done)
 }

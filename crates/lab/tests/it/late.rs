@@ -24,7 +24,7 @@ fn raced<T>(plant: impl FnOnce() -> T) -> Vec<Late> {
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(std::path::PathBuf::from);
     let path = root.path().join("race.jsonl");
     let settings = RaceOptions {
-        machine: None,
+        machines: None,
         guest: None,
         plugins: PluginDirs::default(),
         record: path.clone(),

@@ -25,7 +25,7 @@ fn raced(experiment: Experiment) -> Option<RaceRecord> {
     let home = Home::at(root.path().join("run"));
     let path = root.path().join("race.jsonl");
     let settings = RaceOptions {
-        machine: None,
+        machines: None,
         plugins: lab::PluginDirs::default(),
         guest: None,
         record: path.clone(),

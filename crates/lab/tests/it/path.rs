@@ -84,7 +84,7 @@ impl Ground {
         emit: &mut dyn FnMut(&Event),
     ) -> (Result<Finished, LabError>, record::RaceRecord) {
         let settings = RaceOptions {
-            machine: None,
+            machines: None,
             plugins: self.plugins.clone(),
             guest: None,
             record: self.record(),

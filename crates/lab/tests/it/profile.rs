@@ -12,7 +12,7 @@ fn raced() -> record::RaceRecord {
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(std::path::PathBuf::from);
     let path = root.path().join("race.jsonl");
     let settings = RaceOptions {
-        machine: None,
+        machines: None,
         guest: None,
         plugins: lab::PluginDirs::default(),
         record: path.clone(),

@@ -15,7 +15,7 @@ fn a_race_that_could_not_begin_leaves_no_record() {
     let root = tempfile::tempdir().unwrap();
     let home = Home::at(root.path().join("run"));
     let settings = RaceOptions {
-        machine: None,
+        machines: None,
         plugins: lab::PluginDirs::default(),
         guest: None,
         record: root.path().join("race.jsonl"),

@@ -21,7 +21,7 @@ use crate::paths::runnable;
 pub(crate) fn staffing() -> Staffing {
     let nginx = std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from);
     Staffing {
-        machine: None,
+        machines: None,
         server: ServerChoice::decide(ServerKind::Nginx, nginx.as_deref(), &crate::own("unused")).unwrap(),
         scheduling: Scheduling::Normal,
         connections: 16,

@@ -14,7 +14,7 @@ fn raced(kind: WorkloadKind, ipv6: bool) -> record::RaceRecord {
     let home = Home::at(root.path().join("run"));
     let path = root.path().join("race.jsonl");
     let settings = RaceOptions {
-        machine: None,
+        machines: None,
         plugins: lab::PluginDirs::default(),
         guest: None,
         record: path.clone(),

@@ -282,7 +282,7 @@ builds = 3
             &with("workload = { ipv6 = true }\nunderlay = { mtu = 1349 }"),
             "`underlay.mtu` is 1349: 1350 to 65535 is expected",
         );
-        check(&with("workload = { connections = 0 }"), "`workload.connections` is 0: 1 to 20000 is expected");
+        check(&with("workload = { connections = 0 }"), "`workload.connections` is 0: 1 to 60000 is expected");
         check(
             &with("workload = { connections = 9, connections_min = 10 }"),
             "`workload.connections_min` is 10: 1 to 9 is expected",

@@ -129,7 +129,7 @@ fn what_is_wrong_has_key_line_and_remedy() {
     );
     check(
         &values("connections", "0, 5"),
-        "line 5, column 11: `sweep.values[0]` is 0: 1 to 20000 is expected",
+        "line 5, column 11: `sweep.values[0]` is 0: 1 to 60000 is expected",
     );
     check(
         &values("rate", "0.5, 1"),

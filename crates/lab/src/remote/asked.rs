@@ -1,0 +1,163 @@
+//! A process on another machine, as this side asks it: a line for a line.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::protocol::{Failed, RemoteRequest, Reply};
+use crate::LabError;
+use crate::channel::{ANSWER_MAX, Conversation, Lost, held};
+
+/// What is asked there. Each request is answered before the next, but several machines may be told before the first is heard.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// The machine as the user names it, for messages.
+    name: String,
+    line: Mutex<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
+    channel: Box<dyn Conversation>,
+    is_lost: bool,
+}
+
+impl Asked {
+    /// By a conversation that has begun.
+    pub(super) fn new(name: String, channel: Box<dyn Conversation>) -> Asked {
+        Asked { name, line: Mutex::new(Line { channel, is_lost: false }) }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is not to be heard of any more.
+    pub(super) fn is_lost(&self) -> bool {
+        held(&self.line).is_lost
+    }
+
+    /// Goes on with a process that was started anew.
+    pub(super) fn resume(&self, channel: Box<dyn Conversation>) {
+        *held(&self.line) = Line { channel, is_lost: false };
+    }
+
+    /// Ends the process there, which takes everything back; what it was asked last is not waited for.
+    pub(super) fn lose(&self, why: &str) {
+        *held(&self.line) = Line::lost(why);
+    }
+
+    /// Sends a request. That it could not be sent is heard in place of its answer.
+    pub(super) fn tell(&self, request: &RemoteRequest) {
+        let mut line = held(&self.line);
+        let words = serde_json::to_string(request).map_err(|error| error.to_string());
+        if let Err(why) = words.and_then(|words| line.channel.say(&words)) {
+            *line = Line::lost(&why);
+        }
+    }
+
+    /// The answer to the request that was sent, about a candidate.
+    ///
+    /// # Errors
+    /// [`LabError::Broken`]: it is the candidate that failed there; [`LabError::NotThere`]: the machine does not have what it was
+    /// asked for; [`LabError::Machine`]: there is no answer, or it could not be done.
+    pub(super) fn told(&self, candidate: &str) -> Result<Reply, LabError> {
+        let answer = held(&self.line).channel.hear(ANSWER_MAX).and_then(|said| {
+            serde_json::from_str(&said).map_err(|error| format!("it said {said:?}: {error}"))
+        });
+        self.read(candidate, answer)
+    }
+
+    fn read(&self, candidate: &str, answer: Result<Reply, String>) -> Result<Reply, LabError> {
+        if let Err(why) = &answer {
+            // What it answers later would be taken for the answer to another request.
+            self.lose(why);
+        }
+        answer.map_err(|why| self.failed(why)).and_then(|reply| match reply {
+            Reply::Failed(Failed { broken: Some(what), .. }) => {
+                let what = format!("on {}: {what}", self.name);
+                Err(LabError::Broken { candidate: candidate.to_owned(), what })
+            }
+            Reply::Failed(Failed { why, remedy, .. }) => {
+                Err(LabError::Machine { machine: self.name.clone(), why, remedy })
+            }
+            Reply::NotThere(why) => Err(LabError::NotThere { machine: self.name.clone(), why }),
+            reply => Ok(reply),
+        })
+    }
+
+    /// The first request to a process, which takes its machine for a race, and its answer, past what a shell prints before.
+    ///
+    /// # Errors
+    /// Those of [`Asked::told`].
+    pub(super) fn begun(&self, request: &RemoteRequest) -> Result<Reply, LabError> {
+        self.tell(request);
+        let answer = first_answer(&*held(&self.line).channel, ANSWER_MAX).map(|(_, reply)| reply);
+        self.read("", answer)
+    }
+
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// Those of [`Asked::told`].
+    pub(super) fn ask(&self, request: &RemoteRequest) -> Result<Reply, LabError> {
+        self.tell(request);
+        self.told(request.candidate())
+    }
+
+    /// The same where there is nothing to say of it.
+    pub(super) fn done(&self, request: &RemoteRequest) -> Result<(), LabError> {
+        self.tell(request);
+        self.told_done(request.candidate())
+    }
+
+    /// Waits for the answer where there is nothing to say of it.
+    ///
+    /// # Errors
+    /// Those of [`Asked::told`].
+    pub(super) fn told_done(&self, candidate: &str) -> Result<(), LabError> {
+        match self.told(candidate)? {
+            Reply::Done => Ok(()),
+            other => Err(self.strange(&other)),
+        }
+    }
+
+    /// Ends the process there.
+    ///
+    /// # Errors
+    /// Something could not be undone there.
+    pub(super) fn end(&self) -> Result<(), LabError> {
+        held(&self.line).channel.end().map_err(|why| self.failed(why))
+    }
+
+    pub(super) fn failed(&self, why: String) -> LabError {
+        LabError::Machine { machine: self.name.clone(), why, remedy: None }
+    }
+
+    pub(super) fn strange(&self, reply: &Reply) -> LabError {
+        self.failed(format!("its answer does not fit the request: {reply:?}"))
+    }
+}
+
+impl Line {
+    fn lost(why: &str) -> Line {
+        Line { channel: Box::new(Lost(why.to_owned())), is_lost: true }
+    }
+}
+
+/// The next answer within a time, as it was said and as it is read, past what a shell prints before the program begins.
+///
+/// # Errors
+/// There is none, in words.
+pub(super) fn first_answer(channel: &dyn Conversation, limit: Duration) -> Result<(String, Reply), String> {
+    let mut said = String::new();
+    for _ in 0..GREETING_LINES {
+        said = channel.hear(limit)?;
+        if let Ok(reply) = serde_json::from_str(&said) {
+            return Ok((said, reply));
+        }
+    }
+    Err(format!("it gives no answer to what it is asked, but {said:?}"))
+}
+
+/// At most so many lines.
+const GREETING_LINES: usize = 50;

@@ -1,0 +1,120 @@
+//! A candidate's half on a client's machine that does not lead: what was built there, and the client's connections.
+
+use linux::CpuSet;
+use linux::cpu::Scheduling;
+use plan::Unit;
+
+use super::half::StandingHalf;
+use super::links::way;
+use super::protocol::{BeginClient, ClientCounterpart, Order, RemoteRequest, Reply};
+use crate::built_topology::{BuiltTopology, Staffing};
+use crate::candidate::{find, slug};
+use crate::cpus::granted;
+use crate::limits::client_suffices;
+use crate::machine::machine;
+use crate::part::{LoadPart, LoadedPart, RequestCounts};
+use crate::server::ServerChoice;
+use crate::trial::{Method, Subject, judged, run};
+use crate::usage::CounterSnapshot;
+use crate::{ByRole, LabError, NodeCpus, OwnProgram, Shape};
+
+/// What is the same for all halves of a race.
+pub(super) struct CallerStaff {
+    own: OwnProgram,
+    cpus: CpuSet,
+    scheduling: Scheduling,
+}
+
+/// Half a topology that stands, whose server stands on another machine.
+pub(super) struct Calling {
+    built: BuiltTopology,
+    method: Method,
+    before: Option<CounterSnapshot>,
+}
+
+/// Looks at the machine, and at whether it suffices.
+pub(super) fn ready(
+    own: &OwnProgram,
+    begin: BeginClient,
+) -> Result<(CallerStaff, ClientCounterpart), LabError> {
+    let BeginClient { workload, cpus, scheduling, server } = begin;
+    let cpus = granted(cpus, "client")?;
+    let scheduling = if linux::cpu::can_realtime() { scheduling } else { Scheduling::Normal };
+    client_suffices(&workload, workload.connections)?;
+    let called = server.addresses.first().copied();
+    let way = way(&[server], called, None, workload.ipv6).map_err(|why| LabError::Experiment {
+        what: "a client on this machine".to_owned(),
+        why: format!("the server's machine: {why}"),
+    })?;
+    let nodes = NodeCpus { client: cpus.clone(), server: CpuSet::default() };
+    let counterpart = ClientCounterpart {
+        machine: machine(&nodes, scheduling)?,
+        facts: linux::features::probe()?,
+        link: way.ends.client,
+        router: way.router,
+    };
+    Ok((CallerStaff { own: own.clone(), cpus, scheduling }, counterpart))
+}
+
+impl Calling {
+    /// Builds it and opens the connections. On failure what was begun is undone.
+    pub(super) fn build(order: &Order, staff: &CallerStaff, claim: &Unit) -> Result<Calling, LabError> {
+        let cpus = NodeCpus { client: staff.cpus.clone(), server: CpuSet::default() };
+        let slug = slug(&order.candidate);
+        let shape = Shape {
+            prefix: format!("hg-{}-{slug}", claim.id()),
+            cpus: cpus.clone(),
+            ..Shape::between_machines(find(&order.path)?, order.nodes.clone(), &order.workload)
+        };
+        let staffing = Staffing {
+            // None is started here.
+            server: ServerChoice::Hostgap(staff.own.clone()),
+            scheduling: staff.scheduling,
+            connections: order.workload.connections,
+            outlives_us: false,
+            machines: None,
+            plant: None,
+            proxies: ByRole::default(),
+            workload: order.workload.clone(),
+        };
+        let mut built = BuiltTopology::build(&order.candidate, shape, &staffing, &claim.dir().join(slug))?;
+        for body in &order.workload.body_bytes {
+            built.open(*body, order.workload.connections)?;
+        }
+        Ok(Calling { built, method: Method::new(cpus, staff.scheduling), before: None })
+    }
+
+    /// Sends its part of a slice and waits for the answers.
+    fn load(&mut self, part: &LoadPart) -> Result<LoadedPart, LabError> {
+        let LoadPart { load, duration, answer, measured } = part;
+        let method = Method { answer: *answer, ..self.method.clone() };
+        let outcome = run(&mut self.built, &method, load, *duration, None);
+        let outcome = outcome.map_err(|error| self.built.because_of_the_path(error))?;
+        let counts = RequestCounts::of(&outcome);
+        let Some(indexes) = *measured else { return Ok(LoadedPart { counts, trial: None }) };
+        let before = match self.before.take() {
+            Some(before) => before,
+            None => Subject::count(&mut self.built)?,
+        };
+        let trial = judged(&mut self.built, &method, load, (&outcome, &before), 0, indexes)?;
+        Ok(LoadedPart { counts, trial: Some(trial) })
+    }
+}
+
+impl StandingHalf for Calling {
+    fn answer(&mut self, request: &RemoteRequest) -> Result<Option<Reply>, LabError> {
+        Ok(Some(match request {
+            RemoteRequest::Load { part, .. } => Reply::Loaded(Box::new(self.load(part)?)),
+            RemoteRequest::Count { .. } => {
+                self.before = Some(Subject::count(&mut self.built)?);
+                Reply::Done
+            }
+            RemoteRequest::Check { .. } => Reply::Changed(self.built.changed()?),
+            _ => return Ok(None),
+        }))
+    }
+
+    fn take_down(self) -> Result<(), LabError> {
+        self.built.take_down()
+    }
+}

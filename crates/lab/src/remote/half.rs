@@ -1,0 +1,19 @@
+//! What a machine that is asked has of a candidate, whichever side it is.
+
+use super::protocol::{RemoteRequest, Reply};
+use crate::LabError;
+
+/// Half a topology that stands on this machine.
+pub(super) trait StandingHalf: Sized {
+    /// Does what it is asked; `None`: it is no request for such a half.
+    ///
+    /// # Errors
+    /// It could not be done.
+    fn answer(&mut self, request: &RemoteRequest) -> Result<Option<Reply>, LabError>;
+
+    /// Undoes it.
+    ///
+    /// # Errors
+    /// Something could not be undone.
+    fn take_down(self) -> Result<(), LabError>;
+}
