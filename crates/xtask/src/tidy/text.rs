@@ -5,6 +5,10 @@ use super::changes;
 /// Longer files are tables. Each is listed here with its reason beside it.
 const TABLES: [&str; 0] = [];
 const LINES_MAX: usize = 500;
+/// The columns of a comment. rustfmt breaks none, so a wider one stays as it was typed.
+const COMMENT_MAX: usize = 120;
+/// Crates in which wider comments are still to be wrapped.
+const WIDE: [&str; 6] = ["bpf", "lab", "load", "plan", "record", "report"];
 
 /// Names that do not describe a file's content.
 const EMPTY_NAMES: [&str; 5] = ["util", "utils", "common", "helpers", "manager"];
@@ -52,6 +56,9 @@ fn offences_of_line(path: &str, line: &str, in_tests: bool) -> Vec<&'static str>
     {
         found.push("unfinished work is no comment; do it, or say in the manual what is not done");
     }
+    if is_wide_comment(line) && !WIDE.iter().any(|name| path.starts_with(&format!("crates/{name}/"))) {
+        found.push("a comment has 120 columns at most; wrap its paragraph");
+    }
     if changes_namespace(code) && !path.starts_with("crates/linux/src/netns") {
         found.push("only linux::netns changes a thread's namespace");
     }
@@ -87,6 +94,13 @@ fn offences_of_line(path: &str, line: &str, in_tests: bool) -> Vec<&'static str>
 /// That can hide an offence, but never invents one.
 fn code_of(line: &str) -> &str {
     line.split("//").next().unwrap_or_default()
+}
+
+/// Whether a line is a comment that could be broken and is not. Tables and addresses cannot.
+fn is_wide_comment(line: &str) -> bool {
+    let Some(comment) = line.trim_start().strip_prefix("//") else { return false };
+    let text = comment.trim_start_matches(['/', '!']).trim_start();
+    line.chars().count() > COMMENT_MAX && !text.starts_with('|') && !text.contains("://")
 }
 
 fn changes_namespace(code: &str) -> bool {
@@ -141,6 +155,7 @@ mod tests {
         offends("crates/load/src/a.rs", concat!("un", "safe { x() }"), "unsafe");
         offends("crates/lab/src/race.rs", "netns::delete(&name)", "plan changes");
         offends("crates/plan/src/util.rs", "fn x() {}", "says nothing");
+        offends("crates/tune/src/a.rs", &format!("    /// {}", "word ".repeat(24)), "120 columns");
     }
 
     #[test]
@@ -153,6 +168,9 @@ mod tests {
         passes("crates/load/examples/a.rs", "//! Header.\nprintln!(\"x\");\n");
         passes("crates/lab/src/home.rs", "//! Header.\nnetns::delete(&name)\n");
         passes("crates/lab/tests/it/home.rs", "Netns::create(&name)\n");
+        passes("crates/tune/src/a.rs", &format!("//! {}\n", "word ".repeat(23)));
+        passes("crates/tune/src/a.rs", &format!("//! | {}|\n", "cell | ".repeat(20)));
+        passes("crates/tune/src/a.rs", &format!("//! Header.\n// https://x/{}\n", "long".repeat(40)));
         passes("crates/linux/src/netns.rs", concat!("//! Header.\nset", "ns(fd)\n"));
         passes("crates/linux/src/a.rs", concat!("//! Header.\nun", "safe { x() }\n"));
     }
