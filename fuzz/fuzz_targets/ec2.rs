@@ -1,5 +1,5 @@
-//! Any bytes as EC2's answers: nothing panics, what is read is the same when it was written down as EC2 does and read again,
-//! and the words of a refusal have nothing of what only AWS can read.
+//! Any bytes as EC2's answers: nothing panics, what is read is the same when it was written down as EC2 does and read
+//! again, and the words of a refusal have nothing of what only AWS can read.
 #![no_main]
 
 /// Two modules of it, which need no cloud.
@@ -72,7 +72,8 @@ fuzz_target!(|input: &[u8]| {
     let _ = aws::is_done(input);
 });
 
-/// Of tables what their routes say. Of those that lead to lists of prefixes nothing is left to be written but their number.
+/// Of tables what their routes say. Of those that lead to lists of prefixes nothing is left to be
+/// written but their number.
 fn of_tables(tables: &[Table]) -> Vec<(&str, &[Route])> {
     tables.iter().map(|table| (table.id.as_str(), table.routes.as_slice())).collect()
 }

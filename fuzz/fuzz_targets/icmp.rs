@@ -1,8 +1,9 @@
-//! Any bytes as a packet that a socket for echo requests reads: nothing panics, what is cut off is not made up, and what is
-//! found is in the packet. What a router or a host answers to a request is always found, whatever the options of the IP
-//! headers are and however much of the request comes back.
+//! Any bytes as a packet that a socket for echo requests reads: nothing panics, what is cut off is not made up, and
+//! what is found is in the packet. What a router or a host answers to a request is always found, whatever the options
+//! of the IP headers are and however much of the request comes back.
 //!
-//! An input is the family, in its lowest bit, and the packet. Of the same bytes a request and the answers to it are made.
+//! An input is the family, in its lowest bit, and the packet. Of the same bytes a request and the answers
+//! to it are made.
 #![no_main]
 
 /// One module of it, which needs no kernel.

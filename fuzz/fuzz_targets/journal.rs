@@ -40,7 +40,8 @@ fn check(journal: &Journal) {
     check_way_back(journal, &planned);
 }
 
-/// All of it is taken back once: by itself, or with a namespace that is taken back later. A namespace goes with no other.
+/// All of it is taken back once: by itself, or with a namespace that is taken back later. A namespace
+/// goes with no other.
 fn check_way_back(journal: &Journal, planned: &[&Placed]) {
     let way = plan::way_back(journal);
     assert!(way.iter().map(|(placed, _)| placed).eq(planned.iter().copied()));

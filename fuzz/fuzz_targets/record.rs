@@ -1,5 +1,5 @@
-//! A record that somebody sent. An input is a digit and what it stands for: 0, lines of a race after its header, each under a
-//! checksum that holds; 1, a search; 2, a histogram's payload, as it is and compressed.
+//! A record that somebody sent. An input is a digit and what it stands for: 0, lines of a race after its header, each
+//! under a checksum that holds; 1, a search; 2, a histogram's payload, as it is and compressed.
 //!
 //! Nothing panics or takes more memory than there are bytes for, and what is read holds together.
 #![no_main]

@@ -1,8 +1,8 @@
-//! The two files of a tuning that stands, damaged in up to three places: whatever is left of them, it is never reported that a
-//! restart took it back, that nothing stands, or that what the journal says is all, unless it is so.
+//! The two files of a tuning that stands, damaged in up to three places: whatever is left of them, it is never reported
+//! that a restart took it back, that nothing stands, or that what the journal says is all, unless it is so.
 //!
-//! An input is a moment of a recorded transaction and a list of damages. Three of them do not make a CRC-32 right again;
-//! whoever computes it anew is not what this is about.
+//! An input is a moment of a recorded transaction and a list of damages. Three of them do not make a CRC-32 right
+//! again; whoever computes it anew is not what this is about.
 #![no_main]
 
 use std::fs;

@@ -1,8 +1,8 @@
-//! What says who has what: the owner of a unit, and the claims of units on what they share. The first line of an input is the
-//! owner's file; the rest is a file of claims, under a checksum that holds.
+//! What says who has what: the owner of a unit, and the claims of units on what they share. The first line of an input
+//! is the owner's file; the rest is a file of claims, under a checksum that holds.
 //!
-//! A damaged file hides no other unit, and counts as nobody's word that a unit stands; claims go only if they can be read and no
-//! unit is left that has one.
+//! A damaged file hides no other unit, and counts as nobody's word that a unit stands; claims go only if they can be
+//! read and no unit is left that has one.
 #![no_main]
 
 use std::fs;

@@ -1,13 +1,14 @@
-//! An agent with many peers: how long until all ways are made, until the next agent has taken them over and until a deleted
-//! route is back, and what it costs to keep them.
+//! An agent with many peers: how long until all ways are made, until the next agent has taken them over and until a
+//! deleted route is back, and what it costs to keep them.
 //!
-//! `cargo bench -p agent`; some minutes, as root. The node is a namespace with leases in a file and a VXLAN tunnel; another one
-//! answers for the peers' addresses, as nodes that are well do. All files lie in memory. The agent is a process of its own, this
-//! program in another role; the times begin with its start. Nothing is asserted: the figures are for readers.
+//! `cargo bench -p agent`; some minutes, as root. The node is a namespace with leases in a file and a VXLAN tunnel;
+//! another one answers for the peers' addresses, as nodes that are well do. All files lie in memory. The agent is a
+//! process of its own, this program in another role; the times begin with its start. Nothing is asserted: the
+//! figures are for readers.
 //!
-//! The least that the ways can cost is what the kernel takes for the same number of routes, neighbours and forwarding entries:
-//! `floor`, measured right before. It has no journal, reads no leases and looks at nothing. Where two times are shown, the
-//! second one is that on a CPU, which says more on a busy machine; `of floor` compares those.
+//! The least that the ways can cost is what the kernel takes for the same number of routes, neighbours and forwarding
+//! entries: `floor`, measured right before. It has no journal, reads no leases and looks at nothing. Where two times
+//! are shown, the second one is that on a CPU, which says more on a busy machine; `of floor` compares those.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 

@@ -57,7 +57,8 @@ impl BackendKind {
         }
     }
 
-    /// Whether each node has a tunnel device, with an address in the pods' network, and says of it more than where it is.
+    /// Whether each node has a tunnel device, with an address in the pods' network, and says of it more
+    /// than where it is.
     pub(crate) fn has_tunnels(self) -> bool {
         match self {
             BackendKind::HostGw | BackendKind::AwsVpc => false,

@@ -32,8 +32,8 @@ impl Backoff {
         Backoff { shortest, longest, last: None }
     }
 
-    /// The next wait: a random one between half of the step and all of it, so that a thousand nodes whose store comes back do
-    /// not all ask it at once.
+    /// The next wait: a random one between half of the step and all of it, so that a thousand nodes whose store comes
+    /// back do not all ask it at once.
     pub(crate) fn next(&mut self) -> Duration {
         let now = Instant::now();
         let forgotten = FORGOTTEN.max(self.longest * FORGOTTEN_WAITS);

@@ -1,9 +1,9 @@
-//! Whether this node reaches the others and their pods' network, asked with packets; and where it does not, why, as far as
-//! that is to be seen from here.
+//! Whether this node reaches the others and their pods' network, asked with packets; and where it does not, why, as far
+//! as that is to be seen from here.
 //!
-//! Nothing is made on the host. What is asked of another node's pods' network always answers, whatever its attach is: the
-//! address of its tunnel device where the network has tunnels; and an echo request to its pods that ends on the node, which
-//! as a router has to say so.
+//! Nothing is made on the host. What is asked of another node's pods' network always answers, whatever its attach is:
+//! the address of its tunnel device where the network has tunnels; and an echo request to its pods that ends on the
+//! node, which as a router has to say so.
 
 mod echoes;
 mod reasons;
@@ -59,8 +59,8 @@ pub enum CheckError {
     Kernel(#[from] linux::Error),
 }
 
-/// Checks the ways to the peers that are named, or to all; in the calling thread's network namespace. It takes some seconds
-/// where something does not answer.
+/// Checks the ways to the peers that are named, or to all; in the calling thread's network namespace. It takes some
+/// seconds where something does not answer.
 ///
 /// # Errors
 /// The agent's state cannot be read, a name is unknown, or the kernel refuses what asking takes (`CAP_NET_RAW`).
@@ -114,8 +114,8 @@ pub fn check(network: &Network, peers: &[String]) -> Result<Row, CheckError> {
     Ok(row)
 }
 
-/// The peers that the agent knows as they were when they were asked. Of the others it has taken the ways back meanwhile, so
-/// that they would be missed.
+/// The peers that the agent knows as they were when they were asked. Of the others it has taken the ways back
+/// meanwhile, so that they would be missed.
 fn unchanged<'a>(
     asked: &BTreeMap<&'a String, &'a PeerStatus>,
     now: &Status,
@@ -126,8 +126,8 @@ fn unchanged<'a>(
     asked.iter().filter(|(name, peer)| is_same(name, peer)).map(|(name, peer)| (*name, *peer)).collect()
 }
 
-/// How many packets this machine's CPUs have dropped since they had too many (`net.core.netdev_max_backlog`), of all network
-/// namespaces.
+/// How many packets this machine's CPUs have dropped since they had too many (`net.core.netdev_max_backlog`),
+/// of all network namespaces.
 fn lost_here() -> Option<u64> {
     let cpus = Procfs::kernel().softnet().ok()?;
     Some(cpus.iter().map(|cpu| cpu.dropped).sum())

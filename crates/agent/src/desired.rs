@@ -33,8 +33,8 @@ use crate::offload::{Offload, OffloadFault, Tunnel};
 
 /// The part of the node itself: what all peers' parts rest on. Its name comes before theirs.
 pub const NODE_PART: &str = "node";
-/// The part that keeps pods from writing packets of the tunnels: one of its own, so that a node of an older agent gets it without
-/// a change of what stands.
+/// The part that keeps pods from writing packets of the tunnels: one of its own, so that a node of an older agent gets
+/// it without a change of what stands.
 const PORT_GUARD_PART: &str = "port-guard";
 /// How the names of peers' parts begin.
 const PEER_PART: &str = "peer-";
@@ -60,8 +60,8 @@ pub struct Node {
     pub path_mtus: BTreeMap<IpAddr, u32>,
     /// Whether what its tunnels leave to the card arrives, by their links, as far as that is known.
     pub offloads: BTreeMap<IfName, Offload>,
-    /// The programs that forward packets of its pods, by the name of their folder; `None`: the kernel does it, or they are
-    /// not to be seen.
+    /// The programs that forward packets of its pods, by the name of their folder; `None`: the kernel does it, or they
+    /// are not to be seen.
     pub programs: Option<String>,
     /// Where calls of Services are led to backends; `None`: nowhere, something else translates their addresses.
     pub services: Option<ServicesPlace>,

@@ -8,8 +8,8 @@ use std::str::FromStr;
 /// Where an agent answers over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// An address of the node: `127.0.0.1:9475`. The agent that keeps the network has it, and one that waits for it does
-    /// not answer there.
+    /// An address of the node: `127.0.0.1:9475`. The agent that keeps the network has it, and one that waits for it
+    /// does not answer there.
     Address(SocketAddr),
     /// A socket in the file system: `unix:/run/agent.sock`. The agent answers there also while it waits, so each agent
     /// needs a path of its own, as every container has.

@@ -26,8 +26,9 @@ pub enum AgentError {
         /// The error that the operating system returned.
         why: io::Error,
     },
-    /// The agent before led Services, and this one does not see what leads them: a container may lack the bpffs. Left alone,
-    /// calls would be led to the endpoints of today for as long as the machine runs, whatever this one leads besides.
+    /// The agent before led Services, and this one does not see what leads them: a container may lack the
+    /// bpffs. Left alone, calls would be led to the endpoints of today for as long as the machine runs,
+    /// whatever this one leads besides.
     #[error("take over the Services that the agent before led: there are no programs {0} in a bpffs here")]
     UnseenServices(String),
     /// Whether Services are led cannot be known.

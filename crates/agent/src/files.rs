@@ -31,8 +31,8 @@ pub fn replace(path: &Path, text: &str) -> io::Result<bool> {
 }
 
 /// flannel's environment file: the network, this node's prefixes, and what plugins are to know of them. flannel's CNI
-/// plugin reads it, and so does an agent that begins, to ask for the same prefixes again. One line more than flannel's says
-/// whose it is, by the network's name in the agent's settings.
+/// plugin reads it, and so does an agent that begins, to ask for the same prefixes again. One line more than flannel's
+/// says whose it is, by the network's name in the agent's settings.
 pub fn subnet_env(
     name: &str,
     network: &NetworkConfig,
@@ -65,8 +65,8 @@ pub struct Environment {
     pub mtu: Option<u32>,
     /// Whether flannel gives what pods send out of the network the node's address.
     pub masquerades: bool,
-    /// The network of the agent that wrote it, by its name in the settings; `None`: flannel did, or an agent of an earlier
-    /// version.
+    /// The network of the agent that wrote it, by its name in the settings; `None`: flannel did, or an agent
+    /// of an earlier version.
     pub owner: Option<String>,
 }
 
@@ -103,8 +103,8 @@ impl Environment {
     }
 }
 
-/// The prefixes of an environment file of an earlier run; none where there is no such file, it says none, or it is another
-/// network's.
+/// The prefixes of an environment file of an earlier run; none where there is no such file, it says none, or
+/// it is another network's.
 pub fn previous_prefixes(path: &Path, network: &str) -> Prefixes {
     let written = Environment::read(path).unwrap_or_default();
     if written.owner_but(network).is_some() { Prefixes::default() } else { written.subnets() }

@@ -99,8 +99,8 @@ pub(crate) fn tunnel_value(data: TunnelData) -> Value {
     }
 }
 
-/// Reads it; `within` is the key that has it. `null`, and what a backend without tunnels says, or one that is not ours, is
-/// `None`. Keys that are unknown are no error.
+/// Reads it; `within` is the key that has it. `null`, and what a backend without tunnels says, or one that is not ours,
+/// is `None`. Keys that are unknown are no error.
 pub(crate) fn parse_tunnel(
     backend: Option<BackendKind>,
     within: &'static str,

@@ -30,7 +30,8 @@ use crate::status::Status;
 
 /// An agent that has not looked at its node for so long is stuck.
 const STUCK: Duration = Duration::from_secs(60);
-/// The limits of a histogram in seconds: a look at few peers takes a millisecond, and a thousand are made in one second.
+/// The limits of a histogram in seconds: a look at few peers takes a millisecond, and a thousand are
+/// made in one second.
 const SECONDS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0];
 
 /// For a port that an agent has which ends just now.
@@ -129,8 +130,8 @@ impl Health {
         metrics.source_reachable.set(i64::from(status.source_unreachable.is_none()));
     }
 
-    /// Notes that the agent waits for another one, and whether it could take the network over. That holds until the next
-    /// note.
+    /// Notes that the agent waits for another one, and whether it could take the network over. That holds
+    /// until the next note.
     pub(crate) fn note_waiting(&self, is_ready: bool) {
         let Health(known) = self;
         known.note_look();

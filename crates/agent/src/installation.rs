@@ -11,8 +11,8 @@ use crate::files::Environment;
 /// What units of networks are noted as.
 pub(crate) const NOTE: &str = "a network over many nodes";
 
-/// Refuses an environment file that is another network's, which stands on this node: each of the two would say of both that the
-/// ways to other nodes are there, and with one the other's would go.
+/// Refuses an environment file that is another network's, which stands on this node: each of the two would say of both
+/// that the ways to other nodes are there, and with one the other's would go.
 pub(crate) fn check_environment(home: &Home, path: &Path, network: &str) -> Result<(), String> {
     let written = Environment::read(path).unwrap_or_default();
     let stands = |owner: &&String| home.node_networks().find(owner).is_ok_and(|found| found.is_some());
@@ -25,8 +25,8 @@ pub(crate) fn check_environment(home: &Home, path: &Path, network: &str) -> Resu
     }
 }
 
-/// The plugin's program and a configuration, for container runtimes. A node that has got another prefix has the new one in it,
-/// whoever is attached: with the old one containers would go on getting addresses that lead nowhere.
+/// The plugin's program and a configuration, for container runtimes. A node that has got another prefix has the new one
+/// in it, whoever is attached: with the old one containers would go on getting addresses that lead nowhere.
 pub(crate) fn installation<'a>(
     home: &'a Home,
     facts: &'a Facts,

@@ -173,8 +173,8 @@ impl KeptNode {
         &self.interest.unannounced
     }
 
-    /// Looks at the node, brings it to what the source says, and writes down how it is. As long as it is not clear what the
-    /// node is to have, what it has is repaired.
+    /// Looks at the node, brings it to what the source says, and writes down how it is. As long as it is not clear what
+    /// the node is to have, what it has is repaired.
     pub(crate) fn keep(&mut self, snapshot: &Snapshot, found: &ProbeResults) -> LookOutcome {
         let ((announcement, wish), decided) = self.decide(snapshot, found);
         let wanted = decided.as_ref().ok().map(|Decided { wanted, .. }| ProbeTargets {
@@ -206,8 +206,8 @@ impl KeptNode {
         LookOutcome { announcement, is_ready: outcome.is_ok(), has_changed, wanted, wish }
     }
 
-    /// What the node is to say of itself and what the cloud is to have, as soon as that is known, and what the node is to
-    /// have.
+    /// What the node is to say of itself and what the cloud is to have, as soon as that is known, and what the
+    /// node is to have.
     fn decide(
         &mut self,
         snapshot: &Snapshot,
@@ -244,8 +244,8 @@ impl KeptNode {
         (announced, decided)
     }
 
-    /// The node's own key, where the network's tunnels are encrypted. It is made when it is needed first, and not before the
-    /// kernel is known to have a use for it.
+    /// The node's own key, where the network's tunnels are encrypted. It is made when it is needed first, and not
+    /// before the kernel is known to have a use for it.
     fn tunnel_key(&mut self, network: &NetworkConfig) -> Result<Option<TunnelKey>, String> {
         if !keys::are_wanted(network) {
             return Ok(None);
@@ -351,7 +351,8 @@ impl KeptNode {
         if lost == Some(None) {
             return Ok(());
         }
-        // What the kernel can do is asked once: it takes a while, and an installation that fails is tried again and again.
+        // What the kernel can do is asked once: it takes a while, and an installation that fails is
+        // tried again and again.
         if self.facts.is_none() {
             self.facts = Some(features::probe().map_err(|error| error.to_string())?);
         }

@@ -1,5 +1,5 @@
-//! The key of this node's encrypted tunnels. It is made once and kept in a file of root's, so that the node is the same one
-//! after a restart. All else, other nodes included, knows the public key alone.
+//! The key of this node's encrypted tunnels. It is made once and kept in a file of root's, so that the node is the same
+//! one after a restart. All else, other nodes included, knows the public key alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,8 +83,8 @@ impl NodeKey {
         self.private.keep(&self.file).map_err(|error| error.to_string())
     }
 
-    /// What to say of a file that is gone. It is not written anew: whoever moves it away wants another key, and the next agent
-    /// may wait already.
+    /// What to say of a file that is gone. It is not written anew: whoever moves it away wants another key, and the
+    /// next agent may wait already.
     pub(crate) fn why_lost(&self) -> Option<String> {
         let file = self.file.display();
         self.is_lost().then(|| {

@@ -8,8 +8,8 @@ use linux::{Mac, PublicKey};
 use plan::forwarding::Service;
 use serde_json::Value;
 
-/// Services by the source's names for them: each at all of its addresses and ports. An address of zeros is the node's own one
-/// of that family.
+/// Services by the source's names for them: each at all of its addresses and ports. An address of zeros is the node's
+/// own one of that family.
 pub type Services = BTreeMap<String, Arc<Vec<Service>>>;
 
 /// What a node has said of itself.
@@ -86,8 +86,8 @@ pub struct Snapshot {
     pub own: Prefixes,
     /// Why it has none, where the source knows.
     pub own_missing: Option<String>,
-    /// The other nodes by the names that the source has for them (`10.5.52.0-24` in etcd, the node's name in Kubernetes).
-    /// An entry that makes no sense is the reason why.
+    /// The other nodes by the names that the source has for them (`10.5.52.0-24` in etcd, the node's name in
+    /// Kubernetes). An entry that makes no sense is the reason why.
     pub others: BTreeMap<String, Result<Lease, String>>,
     /// The cluster's Services; `None`: the source does not know them, or not yet.
     pub services: Option<Services>,

@@ -57,7 +57,8 @@ pub struct Backend {
     pub direct_routing: bool,
     /// The MTU of the nodes' link in bytes, from which that of pods follows, where it is not to be read from the link.
     pub mtu_bytes: Option<u32>,
-    /// The cloud's route tables that lead to the nodes (`RouteTableID`, one or a list); none: that of each node's subnet.
+    /// The cloud's route tables that lead to the nodes (`RouteTableID`, one or a list); none: that
+    /// of each node's subnet.
     pub tables: Vec<String>,
     /// How the tunnels of `wireguard` are.
     pub wireguard: WireGuardConfig,
@@ -212,8 +213,8 @@ impl Network {
         Ok(Subnets { family, len, min, max })
     }
 
-    /// The length of the prefix of a node. Each needs four addresses, for a bridge and pods, and four of them must fit into
-    /// the network, of which the first is not used.
+    /// The length of the prefix of a node. Each needs four addresses, for a bridge and pods, and four of them must fit
+    /// into the network, of which the first is not used.
     fn subnet_len(&self) -> Result<u8, NetworkError> {
         let family = Family::of(self.prefix.addr());
         let keys = keys(family);

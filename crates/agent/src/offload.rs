@@ -1,6 +1,7 @@
-//! Whether what a tunnel leaves to the card comes out right: checksums, and the cutting of large packets. Some cards and
-//! hypervisors promise both for packets in a tunnel and send them broken, and the pods' connections hang. That is found out
-//! with real packets to the other nodes, and what is broken is switched off at the tunnel, so that the kernel does it.
+//! Whether what a tunnel leaves to the card comes out right: checksums, and the cutting of large packets. Some
+//! cards and hypervisors promise both for packets in a tunnel and send them broken, and the pods' connections hang.
+//! That is found out with real packets to the other nodes, and what is broken is switched off at the tunnel, so
+//! that the kernel does it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -79,8 +80,8 @@ impl OffloadFault {
     }
 }
 
-/// Tries the tunnels whenever there are others, and every `period` those of which nothing is known yet. The packets are those
-/// of the calling thread's network namespace.
+/// Tries the tunnels whenever there are others, and every `period` those of which nothing is known yet. The packets are
+/// those of the calling thread's network namespace.
 pub(crate) fn start(tunnels: watch::Receiver<Tunnels>, period: Duration) -> watch::Receiver<Offloads> {
     let (found, results) = watch::channel(Offloads::default());
     tokio::spawn(async move {
@@ -107,8 +108,8 @@ pub(crate) fn start(tunnels: watch::Receiver<Tunnels>, period: Duration) -> watc
     results
 }
 
-/// What was found of tunnels that are the same as when they were tried. What is switched off is no longer to be tried, and is
-/// known by what stands.
+/// What was found of tunnels that are the same as when they were tried. What is switched off is no longer to be tried,
+/// and is known by what stands.
 fn still_known(
     found: &BTreeMap<IfName, Offload>,
     tried: &Tunnels,
@@ -156,8 +157,8 @@ fn whose_turn(to: &[IpAddr], turn: usize) -> impl Iterator<Item = IpAddr> {
 
 /// What nodes say of a tunnel, and why it could not be tried, if none could be asked.
 ///
-/// A fault needs two that say so, if a second one answers at all. It may be at the other end or on the way there, and what
-/// comes out right at one of them is no fault of this one's card.
+/// A fault needs two that say so, if a second one answers at all. It may be at the other end or on the way there, and
+/// what comes out right at one of them is no fault of this one's card.
 fn examine(
     nodes: impl Iterator<Item = IpAddr>,
     mut is_answered: impl FnMut(IpAddr, LeftToLink) -> Result<bool, String>,
@@ -207,8 +208,8 @@ fn judge<E>(mut is_answered: impl FnMut(LeftToLink) -> Result<bool, E>) -> Resul
 
 /// Whether what is left to the card arrives where something has just been answered; `None`: it cannot be said.
 ///
-/// What leaves nothing to the card takes turns with it. So a node or a way that stands still for a while is no broken card:
-/// what is lost counts only between two packets that are answered.
+/// What leaves nothing to the card takes turns with it. So a node or a way that stands still for a while is no broken
+/// card: what is lost counts only between two packets that are answered.
 fn arrives<E>(
     left: LeftToLink,
     is_answered: &mut impl FnMut(LeftToLink) -> Result<bool, E>,

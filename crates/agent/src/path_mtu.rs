@@ -31,9 +31,9 @@ const AT_ONCE: usize = 128;
 const LEAST_V4: u32 = 576;
 const LEAST_V6: u32 = 1280;
 
-/// Asks the targets: now, when there are others, and every `period`, since ways change. Where nothing has changed,
-/// that is one packet to each, but for ways that carry less than their link: those are searched again. The sockets are in the
-/// calling thread's network namespace.
+/// Asks the targets: now, when there are others, and every `period`, since ways change. Where nothing has changed, that
+/// is one packet to each, but for ways that carry less than their link: those are searched again. The sockets are in
+/// the calling thread's network namespace.
 pub(crate) fn start(targets: watch::Receiver<Targets>, period: Duration) -> watch::Receiver<PathMtus> {
     let (found, results) = watch::channel(PathMtus::new());
     let found = Arc::new(found);
@@ -90,8 +90,8 @@ impl Sockets {
     }
 }
 
-/// Asks all targets until each answer is known, or no receiver is left. What was known of one that is silent now
-/// stays: it may be busy. `tell` gets what is known each time that some more have been asked: a target that does not answer
+/// Asks all targets until each answer is known, or no receiver is left. What was known of one that is silent now stays:
+/// it may be busy. `tell` gets what is known each time that some more have been asked: a target that does not answer
 /// takes seconds, and there may be a thousand.
 fn sweep(
     sockets: &mut Sockets,
@@ -117,8 +117,8 @@ fn sweep(
 /// The requests of a sweep by their numbers: to whom each went, and how large it was.
 type Sent = BTreeMap<u32, (IpAddr, u32)>;
 
-/// One request to each whose search goes on, and the time for their answers; false if there is none. An answer to an earlier
-/// one says as much: however late it is, so large a packet was carried.
+/// One request to each whose search goes on, and the time for their answers; false if there is none. An answer to an
+/// earlier one says as much: however late it is, so large a packet was carried.
 fn ask_once(sockets: &mut Sockets, searches: &mut BTreeMap<IpAddr, Search>, sent: &mut Sent) -> bool {
     let mut open: BTreeSet<u32> = BTreeSet::new();
     let mut goes_on = false;
@@ -178,10 +178,10 @@ fn halves(number: u32) -> (u16, u16) {
 
 /// The search for what the way to one address carries. All sizes are bytes of an IP packet.
 ///
-/// It asks for the most that could be, since mostly that is it; then for the least, to know whether there are answers at all;
-/// then for the middle between the largest size that was answered and the smallest that was not. Where no size is left
-/// between them, it asks for the smallest unanswered one once more: that request was perhaps only lost, while the link came up
-/// or a CPU had more packets than it takes, and the search would end a byte below.
+/// It asks for the most that could be, since mostly that is it; then for the least, to know whether there are answers
+/// at all; then for the middle between the largest size that was answered and the smallest that was not. Where no size
+/// is left between them, it asks for the smallest unanswered one once more: that request was perhaps only lost, while
+/// the link came up or a CPU had more packets than it takes, and the search would end a byte below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Search {
     most: u32,
@@ -287,7 +287,8 @@ mod tests {
         assert_eq!(searched("2001:db8::1", 1280, 0, |_| false), (None, 3), "it carries no less");
     }
 
-    /// Nothing comes back for a while, as before a link is up: the most is lost, and all that is asked afterwards is not.
+    /// Nothing comes back for a while, as before a link is up: the most is lost, and all that is
+    /// asked afterwards is not.
     #[test]
     fn what_was_lost_once_is_asked_again_before_it_counts() {
         assert_eq!(searched("192.0.2.1", 1500, 1500, |requests| requests <= 3).0, Some(1500));

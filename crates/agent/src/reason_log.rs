@@ -30,8 +30,8 @@ impl ReasonLog {
         }
     }
 
-    /// The same of many of one kind, by their names: `kind` and the name are what is spoken of. Those that fail for one reason
-    /// are one line, which names how many there are and the first of them; so are those that do not any more.
+    /// The same of many of one kind, by their names: `kind` and the name are what is spoken of. Those that fail for one
+    /// reason are one line, which names how many there are and the first of them; so are those that do not any more.
     pub(crate) fn say_of_many(&mut self, kind: &str, whys: &BTreeMap<&str, Option<String>>) {
         let mut failing: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
         let mut well: Vec<&str> = Vec::new();
@@ -69,8 +69,8 @@ impl ReasonLog {
     }
 }
 
-/// What texts have in common that give one cause for different nodes: the last part, since what comes before it was attempted
-/// and on what, without addresses.
+/// What texts have in common that give one cause for different nodes: the last part, since what comes before it was
+/// attempted and on what, without addresses.
 fn cause(why: &str) -> String {
     let last = why.rsplit(": ").next().unwrap_or(why);
     let is_address = |word: &&str| {

@@ -16,8 +16,8 @@ use crate::network::NetworkConfig;
 use crate::settings::Settings;
 use crate::status::Status;
 
-/// What an agent would make of a snapshot on a node where nothing stands, as commands that a person would type. Where the
-/// network has a cloud's route tables, they are asked for.
+/// What an agent would make of a snapshot on a node where nothing stands, as commands that a person would type. Where
+/// the network has a cloud's route tables, they are asked for.
 ///
 /// # Errors
 /// In words: what the source says cannot be, or the node cannot be looked at.

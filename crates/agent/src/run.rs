@@ -32,8 +32,8 @@ const GATHERED: Duration = Duration::from_millis(20);
 const PERIOD: Duration = Duration::from_secs(10);
 /// How often the agent looks at what the kernel does not announce.
 const UNANNOUNCED_PERIOD: Duration = Duration::from_secs(1);
-/// So many looks in a row within so long a time that had to repair something or could not, and another program works against
-/// this one, or the kernel does: then there is a look a second, so that they do not take the whole machine.
+/// So many looks in a row within so long a time that had to repair something or could not, and another program works
+/// against this one, or the kernel does: then there is a look a second, so that they do not take the whole machine.
 const FIGHT: usize = 20;
 const FIGHT_WITHIN: Duration = Duration::from_secs(30);
 const FIGHT_PAUSE: Duration = Duration::from_secs(1);
@@ -43,8 +43,8 @@ const FIGHT_PAUSE: Duration = Duration::from_secs(1);
 /// `ready` is called once the node is in the network for the first time.
 ///
 /// # Errors
-/// The network is another process's, or the kernel cannot be watched. Whatever fails later is tried again, and is in the
-/// log and in the agent's state.
+/// The network is another process's, or the kernel cannot be watched. Whatever fails later is tried again, and is in
+/// the log and in the agent's state.
 pub async fn run(
     settings: Settings,
     home: Home,
@@ -102,7 +102,8 @@ async fn keep(
     let mut views = cloud::start(settings.cloud.clone(), settings.network.clone(), wished);
     let mut repairs = VecDeque::new();
     let mut ready = Some(ready);
-    // Before the source has said anything there is nothing new to bring the node to. What stands is looked after all the same.
+    // Before the source has said anything there is nothing new to bring the node to. What stands is looked
+    // after all the same.
     tokio::select! {
         changed = leases.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
         () = sleep(PERIOD) => {}

@@ -52,8 +52,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The network as container runtimes on this node have it. `wire` is the link to other nodes: pods that need one are on
-    /// that, though the default route may be another one's when the first of them comes.
+    /// The network as container runtimes on this node have it. `wire` is the link to other nodes: pods that need one
+    /// are on that, though the default route may be another one's when the first of them comes.
     pub(crate) fn pods(
         &self,
         home: &Home,

@@ -1,5 +1,6 @@
-//! The time before an agent keeps the network: another process may keep it. Meanwhile this one reads the leases, so that
-//! a rollout of a DaemonSet, or an administrator, knows that the next agent can do its work before the present one ends.
+//! The time before an agent keeps the network: another process may keep it. Meanwhile this one reads the
+//! leases, so that a rollout of a DaemonSet, or an administrator, knows that the next agent can do its work
+//! before the present one ends.
 
 use std::time::{Duration, Instant};
 
@@ -16,16 +17,16 @@ use crate::lease::Snapshot;
 use crate::rehearse::rehearse;
 use crate::settings::Settings;
 
-/// Between two attempts: for so long nothing is repaired. The kernel does not wake for a lock a process that also waits for other
-/// things.
+/// Between two attempts: for so long nothing is repaired. The kernel does not wake for a lock a process that also
+/// waits for other things.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Between two attempts on a full disk.
 const ROOM_PAUSE: Duration = Duration::from_secs(1);
 /// What cannot be done yet is tried again after this.
 const REHEARSAL: Duration = Duration::from_secs(1);
 
-/// Takes the network over on this node: at once, or if the settings say so when the process ends that keeps it. Where the disk has
-/// no room to write down who keeps it, when there is some.
+/// Takes the network over on this node: at once, or if the settings say so when the process ends that keeps it. Where
+/// the disk has no room to write down who keeps it, when there is some.
 ///
 /// # Errors
 /// Another process keeps it, or the kernel or a directory cannot be used.

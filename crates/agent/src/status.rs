@@ -45,7 +45,8 @@ pub struct Status {
     pub mtu: Option<u32>,
     /// Why the node cannot be brought to what it should be, as a whole.
     pub undecided: Option<String>,
-    /// Which configuration container runtimes find before this network's; `None`: this one is the first, or none is written.
+    /// Which configuration container runtimes find before this network's; `None`: this one is the first,
+    /// or none is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtimes: Option<String>,
     /// Why the lease source cannot be asked at the moment.
@@ -55,7 +56,8 @@ pub struct Status {
     pub offload: BTreeMap<String, TunnelOffload>,
     /// The other nodes by the source's names for them.
     pub peers: BTreeMap<String, PeerStatus>,
-    /// What was done for the programs that forward the pods' packets, where there are such and tunnels; `None`: nothing.
+    /// What was done for the programs that forward the pods' packets, where there are such and tunnels; `None`:
+    /// nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub programs: Option<ProgramsStatus>,
     /// The Services whose calls are led to backends; `None`: none was asked for.
@@ -167,15 +169,16 @@ impl Status {
         serde_json::from_str(&text).map_err(|error| format!("read {}: {error}", path.display()))
     }
 
-    /// Where the node was, as an agent with these settings has written it last; `None`: none has since the machine started.
+    /// Where the node was, as an agent with these settings has written it last; `None`: none has
+    /// since the machine started.
     pub(crate) fn known_place(settings: &Settings) -> Option<KnownPlace> {
         let status = Status::read(&Status::path(&settings.status, &settings.network)).ok()?;
         let addresses = status.public.iter().filter_map(|text| text.parse::<IpAddr>().ok()).collect();
         Some(KnownPlace { wire: IfName::new(&status.wire?).ok()?, addresses })
     }
 
-    /// The other nodes as an agent with these settings has written them last, with the time since when; none where none has
-    /// since the machine started.
+    /// The other nodes as an agent with these settings has written them last, with the time since when; none where none
+    /// has since the machine started.
     pub(crate) fn known_peers(settings: &Settings) -> BTreeMap<String, PeerStatus> {
         let status = Status::read(&Status::path(&settings.status, &settings.network));
         status.map_or_else(|_| BTreeMap::new(), |status| status.peers)

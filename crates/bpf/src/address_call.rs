@@ -18,8 +18,8 @@ pub enum AddressCall {
 }
 
 impl AddressCall {
-    /// Every call, in the order in which programs are attached: what shows an address comes before what exchanges it, so
-    /// that no answer shows another address than was called.
+    /// Every call, in the order in which programs are attached: what shows an address comes before what exchanges it,
+    /// so that no answer shows another address than was called.
     pub const ALL: &[AddressCall] = &[
         AddressCall::Recvmsg4,
         AddressCall::Recvmsg6,

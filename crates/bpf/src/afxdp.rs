@@ -1,5 +1,5 @@
-//! The program that hands frames to an AF_XDP socket: those for one address of each family and one port. All others are the
-//! kernel's.
+//! The program that hands frames to an AF_XDP socket: those for one address of each family and one port. All
+//! others are the kernel's.
 //!
 //! Nothing is pinned: the program is at the link until [`Handing`] is dropped, or the process dies of whatever.
 
@@ -78,8 +78,8 @@ impl Handing {
     /// Attaches the program to a link of the calling thread's namespace, in the driver.
     ///
     /// # Errors
-    /// There is no such link, its driver has no XDP, another program is there, its MTU is too large, or the kernel refuses
-    /// the program (the text has the verifier's words).
+    /// There is no such link, its driver has no XDP, another program is there, its MTU is too large, or the kernel
+    /// refuses the program (the text has the verifier's words).
     pub fn attach(wanted: &FrameFilter, ifindex: u32, socket: &XdpSocket) -> Result<Handing> {
         ffi::listen();
         let attempted = || format!("hand the frames of link {ifindex} to a socket (AF_XDP)");

@@ -1,6 +1,6 @@
-//! Programs at their hooks, by bpf links that are pinned or held. A network link has hooks for them where the kernel has
-//! tcx (6.6) or netkit (6.7); else a program is in a filter of a clsact qdisc, which holds the program itself. XDP has bpf
-//! links since Linux 5.9. A control group has hooks since Linux 4.10, and bpf links since 5.7.
+//! Programs at their hooks, by bpf links that are pinned or held. A network link has hooks for them where the kernel
+//! has tcx (6.6) or netkit (6.7); else a program is in a filter of a clsact qdisc, which holds the program itself. XDP
+//! has bpf links since Linux 5.9. A control group has hooks since Linux 4.10, and bpf links since 5.7.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -64,8 +64,8 @@ pub fn attach<'t>(program: &Path, hook: Hook, at: impl Into<HookTarget<'t>>, pin
 /// Attaches a program that has no pin until what is returned is dropped, or the process dies of whatever.
 ///
 /// # Errors
-/// The program is of another kind, there is no such target, or the target or this kernel has no such hook; with XDP there
-/// is another program, or a program in the other mode.
+/// The program is of another kind, there is no such target, or the target or this kernel has no such hook; with XDP
+/// there is another program, or a program in the other mode.
 pub(crate) fn hold<'t>(program: impl AsFd, hook: Hook, at: impl Into<HookTarget<'t>>) -> Result<Unpinned> {
     ffi::listen();
     link_to(program, hook, at.into()).map(Unpinned)
@@ -197,8 +197,8 @@ pub(crate) fn replace_filter<'p>(
     Ok(false)
 }
 
-/// A bpf link that has no pin, or none any more. It ends when this is dropped or its process ends, and until then packets meet
-/// its program.
+/// A bpf link that has no pin, or none any more. It ends when this is dropped or its process ends, and until then
+/// packets meet its program.
 #[derive(Debug)]
 pub struct Unpinned(OwnedFd);
 

@@ -271,8 +271,8 @@ pub(crate) fn counts(path: &Path, counters: u32) -> libbpf_rs::Result<Vec<u64>> 
 
 /// All entries of a hash map, keys with values, many with a call.
 ///
-/// The kernel ends a batch early where the next bucket has no room in it, and says by `ENOENT` that there is no more. (The
-/// iterator of libbpf-rs 0.26 takes any batch that is not full for the last one.)
+/// The kernel ends a batch early where the next bucket has no room in it, and says by `ENOENT` that there is no more.
+/// (The iterator of libbpf-rs 0.26 takes any batch that is not full for the last one.)
 pub(crate) fn entries(map: &MapHandle) -> libbpf_rs::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let (key_bytes, value_bytes) = (map.key_size() as usize, map.value_size() as usize);
     let (mut room, mut found) = (BATCH, Vec::new());
@@ -282,8 +282,8 @@ pub(crate) fn entries(map: &MapHandle) -> libbpf_rs::Result<Vec<(Vec<u8>, Vec<u8
         let (mut keys, mut values) = (vec![0_u8; room * key_bytes], vec![0_u8; room * value_bytes]);
         let (mut from, mut behind, mut count) = (next.unwrap_or(0), 0_u32, room as u32);
         let begin = if next.is_some() { ptr::from_mut(&mut from).cast() } else { ptr::null_mut() };
-        // SAFETY: keys and values have room for `count` entries of the map's own sizes, the kernel's place in a hash map has
-        // four bytes, and all outlive the call. No options are a null pointer.
+        // SAFETY: keys and values have room for `count` entries of the map's own sizes, the kernel's place in a hash
+        // map has four bytes, and all outlive the call. No options are a null pointer.
         let result = unsafe {
             libbpf_sys::bpf_map_lookup_batch(
                 map.as_fd().as_raw_fd(),

@@ -141,7 +141,8 @@ impl Maps {
         Ok(())
     }
 
-    /// Writes into a folder that its maps are of today's format. Until then they are what they were, so this comes last.
+    /// Writes into a folder that its maps are of today's format. Until then they are what they were,
+    /// so this comes last.
     pub(crate) fn seal(&self, folder: &Path, object: &mut Object, made: &[String]) -> Result<()> {
         let failed = |error: libbpf_rs::Error| ffi::failed(attempted(folder), &error);
         let mut maps = object.maps_mut();

@@ -1,5 +1,5 @@
-//! The check of what pods send, for links on which the kernel forwards: each frame has its pod's own addresses, or it is
-//! dropped and counted.
+//! The check of what pods send, for links on which the kernel forwards: each frame has its pod's own addresses, or it
+//! is dropped and counted.
 //!
 //! [`load`] pins the program and its maps in a folder of their own ([`crate::pins`]). The forwarding programs
 //! ([`crate::forward`]) check by the same rules, so no link has both.
@@ -102,8 +102,8 @@ pub fn is_loaded(folder: &Path) -> bool {
 /// Lets an interface send from its own addresses and from those of the same container's other interfaces.
 ///
 /// # Errors
-/// The link or one of the addresses is there already; a map is full; nothing is loaded in the folder, or a program whose maps
-/// are of another format than this version knows. What was written until then is taken back.
+/// The link or one of the addresses is there already; a map is full; nothing is loaded in the folder, or a program
+/// whose maps are of another format than this version knows. What was written until then is taken back.
 pub fn add(folder: &Path, guarded: &Guarded) -> Result<()> {
     let attempted = || format!("add link {} to the guard of {}", guarded.link, folder.display());
     // A replacement may change the format.
@@ -117,7 +117,8 @@ pub fn has(folder: &Path, guarded: &Guarded) -> Result<Option<bool>> {
     entry::find_all(folder, &guarded.entries())
 }
 
-/// Takes away those of an interface's entries that are as [`add`] writes them. What is sent at the link is dropped then.
+/// Takes away those of an interface's entries that are as [`add`] writes them. What is sent at the
+/// link is dropped then.
 pub fn remove(folder: &Path, guarded: &Guarded) -> Result<()> {
     // A replacement may copy the entries to other maps.
     let _alone = pins::alone(folder)?;

@@ -113,7 +113,8 @@ impl Tracepoint {
 pub enum Namespace {
     /// Packets pass through it; the client's is one of those.
     OnTheWay,
-    /// The server's threads and sockets are in it. If the client's are in it too, they are distinguished by their process.
+    /// The server's threads and sockets are in it. If the client's are in it too, they are
+    /// distinguished by their process.
     Server,
 }
 

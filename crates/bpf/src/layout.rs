@@ -1,6 +1,8 @@
-//! Structures that are written or read as bytes, compared with how they lie in memory as the programs were compiled with them.
+//! Structures that are written or read as bytes, compared with how they lie in memory as the programs
+//! were compiled with them.
 
-/// A structure's fields in their order, each with its length in bytes: there is nothing between them and nothing behind.
+/// A structure's fields in their order, each with its length in bytes: there is nothing between
+/// them and nothing behind.
 macro_rules! lies_as {
     ($structure:ident: $($field:ident $bytes:literal),+) => {
         const _: () = {

@@ -1,11 +1,12 @@
-//! What it costs to see and judge a packet: a generator of frames in the kernel, and programs that judge each frame and do
-//! nothing else.
+//! What it costs to see and judge a packet: a generator of frames in the kernel, and programs that judge each frame
+//! and do nothing else.
 //!
-//! The generator is a test run with live frames (Linux 5.18). It needs no card: a veth pair takes 4 million frames a second
-//! from one CPU. What receives them runs on that CPU too, in softirqs that are booked on the generator's thread. So the
-//! thread's CPU time of a run, less that of a run of [`Source::Alone`], is what the verdict costs.
+//! The generator is a test run with live frames (Linux 5.18). It needs no card: a veth pair takes 4 million frames a
+//! second from one CPU. What receives them runs on that CPU too, in softirqs that are booked on the generator's thread.
+//! So the thread's CPU time of a run, less that of a run of [`Source::Alone`], is what the verdict costs.
 //!
-//! Nothing is pinned. A program is attached until what [`PacketPrograms::attach`] gave is dropped, or the process dies of whatever.
+//! Nothing is pinned. A program is attached until what [`PacketPrograms::attach`] gave is dropped, or the
+//! process dies of whatever.
 
 use std::mem::MaybeUninit;
 use std::num::NonZero;
@@ -82,9 +83,9 @@ pub struct PacketPrograms {
     _ready: [InDispatcher; 2],
 }
 
-/// A program at the loopback link of a namespace of its own, which is down and receives nothing. The kernel puts a program
-/// that it runs into XDP's dispatcher and takes it out again, each time with a grace period of RCU (28 ms were seen); one that
-/// is attached somewhere is there already, and a run takes no longer than its frames.
+/// A program at the loopback link of a namespace of its own, which is down and receives nothing. The kernel puts a
+/// program that it runs into XDP's dispatcher and takes it out again, each time with a grace period of RCU (28 ms were
+/// seen); one that is attached somewhere is there already, and a run takes no longer than its frames.
 #[derive(Debug)]
 struct InDispatcher {
     _attached: Unpinned,
@@ -111,7 +112,8 @@ impl PacketPrograms {
         PacketPrograms::load_with(0)
     }
 
-    /// Loads the programs. Those that drop frames judge only UDP over IPv4 to this port, and leave all others to the kernel.
+    /// Loads the programs. Those that drop frames judge only UDP over IPv4 to this port, and leave all
+    /// others to the kernel.
     ///
     /// # Errors
     /// As for [`PacketPrograms::load`].
@@ -146,8 +148,8 @@ impl PacketPrograms {
         })
     }
 
-    /// Says which link is the generator's end of the wire. Its other end needs NAPI, or frames are lost without a trace:
-    /// XDP in the driver there, or `gro on`.
+    /// Says which link is the generator's end of the wire. Its other end needs NAPI, or frames are lost without a
+    /// trace: XDP in the driver there, or `gro on`.
     ///
     /// # Errors
     /// The calling thread's namespace has no link of this index.
@@ -188,13 +190,13 @@ impl PacketPrograms {
         hold(program, hook, ifindex).map_err(|error| Error::new(attempted(), error.source))
     }
 
-    /// Makes copies of a frame, as many as asked for, in the calling thread and namespace. None if none are asked for, of which
-    /// the kernel would make one (`bpf_test_run_xdp_live` in net/bpf/test_run.c). Returns the CPU time of the
+    /// Makes copies of a frame, as many as asked for, in the calling thread and namespace. None if none are asked for,
+    /// of which the kernel would make one (`bpf_test_run_xdp_live` in net/bpf/test_run.c). Returns the CPU time of the
     /// thread in nanoseconds; the receivers' softirqs are part of it.
     ///
     /// # Errors
-    /// The kernel has no live test runs (Linux 5.18), the frame is shorter than an Ethernet header or longer than a page
-    /// has room for, or a signal came.
+    /// The kernel has no live test runs (Linux 5.18), the frame is shorter than an Ethernet header or longer than a
+    /// page has room for, or a signal came.
     pub fn generate(&self, source: Source, frame: &[u8], frames: u32) -> Result<u64> {
         if frames == 0 {
             return Ok(0);

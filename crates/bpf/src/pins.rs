@@ -11,11 +11,11 @@ use linux::{Error, Result};
 use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// Below it each node has its mount. The directory itself stays, empty: an agent's container may see it as `OF_MACHINE`,
-/// and would not see another one of the same name.
+/// Below it each node has its mount. The directory itself stays, empty: an agent's container may see it as
+/// `OF_MACHINE`, and would not see another one of the same name.
 pub const ROOT: &str = "/run/hostgap-bpf";
-/// Where an agent's container sees [`ROOT`] of its machine (`deploy/services`): what the machine's own processes mount there,
-/// the plugin above all, is mounted here too.
+/// Where an agent's container sees [`ROOT`] of its machine (`deploy/services`): what the machine's own processes mount
+/// there, the plugin above all, is mounted here too.
 const OF_MACHINE: &str = "/run/hostgap-bpf-of-machine";
 /// What a container mounts goes with it, so the agent's container has this folder of its machine's bpffs as [`ROOT`]
 /// (`deploy/services`). The machine's own processes find the container's pins here.
@@ -34,8 +34,8 @@ pub fn folder(node: &str) -> PathBuf {
     folders.find(|folder| folder.exists()).unwrap_or_else(|| Path::new(ROOT).join(node))
 }
 
-/// Mounts a bpffs on a new folder. Where [`ROOT`] is a bpffs already, as in a container whose pins shall outlive it, it is
-/// a plain folder there.
+/// Mounts a bpffs on a new folder. Where [`ROOT`] is a bpffs already, as in a container whose pins shall outlive it, it
+/// is a plain folder there.
 ///
 /// # Errors
 /// The folder exists, or the kernel refuses: it has no bpffs, or this user may not mount.

@@ -110,8 +110,8 @@ impl fmt::Display for SpliceCounter {
     }
 }
 
-/// Loads the programs and pins them and their maps in a node's folder: beside the node's forwarding programs, or in a folder
-/// of their own, which is made. Nothing meets them yet.
+/// Loads the programs and pins them and their maps in a node's folder: beside the node's forwarding programs, or in a
+/// folder of their own, which is made. Nothing meets them yet.
 ///
 /// # Errors
 /// The kernel refuses a program (the text has the verifier's words) or a map. What was pinned until then is taken away.

@@ -4,12 +4,12 @@
 //! See `witness.bpf.c` for what it sees and why nothing that the CPU itself does, however long, delays it. Three signs
 //! mark a stall, and each stall says which it had:
 //!
-//! - a tick came late: sees a stall that a tick falls into, whatever its reason; in a virtual machine also, a thread that
-//!   was woken on an idle CPU had its turn late;
+//! - a tick came late: sees a stall that a tick falls into, whatever its reason; in a virtual machine also, a thread
+//!   that was woken on an idle CPU had its turn late;
 //! - the hypervisor's own clock of stolen time, whenever the scheduler reads it: sees also what lies between two ticks,
 //!   but not what a hypervisor below that one took;
-//! - a real-time thread waited although the CPU ran: for a system call of a program of normal priority, or a round of the
-//!   kernel's memory management, which a kernel without full preemption lets end first.
+//! - a real-time thread waited although the CPU ran: for a system call of a program of normal priority, or a round of
+//!   the kernel's memory management, which a kernel without full preemption lets end first.
 //!
 //! Nothing is pinned: it ends with its owner, also with one that is killed.
 
@@ -65,15 +65,16 @@ const _: () =
 /// What a witness takes for a stall. All in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Senses {
-    /// Between two ticks of its own on a CPU; at least 10 000, as perf asks. `None`: it has only the kernel's, which cost
-    /// nothing, but are rarer, and do not come while a CPU is idle.
+    /// Between two ticks of its own on a CPU; at least 10 000, as perf asks. `None`: it has only the kernel's, which
+    /// cost nothing, but are rarer, and do not come while a CPU is idle.
     pub period_ns: Option<u64>,
-    /// A tick that comes this much later than it was due shows a stall; so does a real-time thread's wait of this length.
+    /// A tick that comes this much later than it was due shows a stall; so does a real-time thread's
+    /// wait of this length.
     pub late_ns: u64,
     /// So does this much stolen time between two looks of the scheduler at the hypervisor's clock.
     pub stolen_ns: u64,
-    /// So does a real-time thread's turn that comes this much later than its waking on an idle CPU, in a virtual machine. A
-    /// CPU of a bare machine may itself take as long to leave a deep idle state.
+    /// So does a real-time thread's turn that comes this much later than its waking on an idle CPU, in a virtual
+    /// machine. A CPU of a bare machine may itself take as long to leave a deep idle state.
     pub woken_late_ns: u64,
 }
 
@@ -87,19 +88,19 @@ pub fn woken_late_ns(senses: Senses) -> Option<u64> {
 pub struct Stall {
     /// The number of the CPU.
     pub cpu: u16,
-    /// The last instant before it at which the CPU is known to have run, in nanoseconds: a tick, the setting of the timer
-    /// that was late, or a look at the hypervisor's clock; or when a thread was woken that had to wait. Never before the
-    /// watch began.
+    /// The last instant before it at which the CPU is known to have run, in nanoseconds: a tick, the setting of the
+    /// timer that was late, or a look at the hypervisor's clock; or when a thread was woken that had to wait. Never
+    /// before the watch began.
     pub from_ns: u64,
     /// The first such instant after it, in nanoseconds; or when that thread ran.
     pub to_ns: u64,
-    /// How long after it was due the tick came, or a thread that was woken on an idle CPU had its turn, in nanoseconds; 0:
-    /// it was seen by another sign. The stall was at least as long, and less than a period longer.
+    /// How long after it was due the tick came, or a thread that was woken on an idle CPU had its turn, in nanoseconds;
+    /// 0: it was seen by another sign. The stall was at least as long, and less than a period longer.
     pub late_ns: u64,
     /// What the hypervisor says it took between the two, in nanoseconds; 0: it was seen by another sign.
     pub stolen_ns: u64,
-    /// For how long others than the race kept a real-time thread waiting, in nanoseconds, without softirq work meanwhile;
-    /// 0: it is none of these.
+    /// For how long others than the race kept a real-time thread waiting, in nanoseconds, without softirq work
+    /// meanwhile; 0: it is none of these.
     pub blocked_ns: u64,
 }
 
@@ -109,7 +110,8 @@ impl Stall {
         self.late_ns.max(self.stolen_ns).max(self.blocked_ns)
     }
 
-    /// The time in which the CPU stood still, as far as it is known, in nanoseconds: it ended before the instant that shows it.
+    /// The time in which the CPU stood still, as far as it is known, in nanoseconds: it ended before the
+    /// instant that shows it.
     pub fn stood_still_ns(&self) -> (u64, u64) {
         (self.to_ns - self.length_ns().min(self.to_ns - self.from_ns), self.to_ns)
     }
@@ -164,8 +166,8 @@ impl Witness {
     /// Prepares to watch these CPUs. Nothing ticks yet.
     ///
     /// # Errors
-    /// The caller lacks `CAP_BPF` and `CAP_PERFMON` (or `CAP_SYS_ADMIN`), or `kernel.kptr_restrict` is 2; the kernel was
-    /// built or locked down without perf events, or has no ring buffers for programs (Linux 5.8).
+    /// The caller lacks `CAP_BPF` and `CAP_PERFMON` (or `CAP_SYS_ADMIN`), or `kernel.kptr_restrict` is 2; the kernel
+    /// was built or locked down without perf events, or has no ring buffers for programs (Linux 5.8).
     pub fn new(cpus: &CpuSet, senses: Senses) -> Result<Witness> {
         ffi::listen();
         let tickers = |period_ns| cpus.iter().map(|cpu| Ticker::open(cpu, period_ns)).collect::<Result<_>>();
@@ -248,8 +250,8 @@ impl Witness {
         Ok(())
     }
 
-    /// Waits until every CPU has ticked after an instant of `CLOCK_MONOTONIC`, as an idle one may not do for long if only
-    /// the kernel ticks, and adds what was seen. False: one has not, after `patience`.
+    /// Waits until every CPU has ticked after an instant of `CLOCK_MONOTONIC`, as an idle one may not do for long if
+    /// only the kernel ticks, and adds what was seen. False: one has not, after `patience`.
     ///
     /// # Errors
     /// Those of [`Witness::look`]; a CPU went off line.

@@ -18,8 +18,8 @@ const MANIFESTS: [(&str, &str); 7] = [
     ("services/rbac.yaml", include_str!("../../../deploy/services/rbac.yaml")),
     ("services/volumes.yaml", include_str!("../../../deploy/services/volumes.yaml")),
 ];
-/// The control group of a node whose sockets' calls its agent leads: what is at `/sys/fs/cgroup` of a machine that is one
-/// node. `node.sh` mounts it.
+/// The control group of a node whose sockets' calls its agent leads: what is at `/sys/fs/cgroup` of a machine that is
+/// one node. `node.sh` mounts it.
 const SOCKETS: &str = "/run/sockets";
 
 /// How the nodes' agents run.

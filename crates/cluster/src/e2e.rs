@@ -25,7 +25,8 @@ impl Cluster {
     }
 }
 
-/// How many tests passed, by the last line of Ginkgo: `SUCCESS! -- 5 Passed | 0 Failed | …`. A run of none did not pass.
+/// How many tests passed, by the last line of Ginkgo: `SUCCESS! -- 5 Passed | 0 Failed | …`. A run of
+/// none did not pass.
 pub fn passed(text: &str) -> Option<usize> {
     let counts = text.lines().find_map(|line| line.strip_prefix("SUCCESS! -- "))?;
     counts.split_once(" Passed")?.0.parse().ok().filter(|count| *count > 0)

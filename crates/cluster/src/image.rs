@@ -78,8 +78,9 @@ pub(crate) const COREDNS: Image<'static> = Image {
     script: "cp \"$(command -v coredns)\" root/bin/coredns",
 };
 
-/// The agent's image. An agent that installs the plugin asks the kernel for nftables by `nft`; on the node itself the plugin
-/// takes the node's own. By the certificate authorities, those of this machine, it knows a cloud's API and an etcd.
+/// The agent's image. An agent that installs the plugin asks the kernel for nftables by `nft`; on the node
+/// itself the plugin takes the node's own. By the certificate authorities, those of this machine, it knows a
+/// cloud's API and an etcd.
 fn agent<'a>(program: &'a Path, names: &'a [&'a str]) -> Image<'a> {
     Image {
         names,
@@ -101,8 +102,9 @@ fn agent<'a>(program: &'a Path, names: &'a [&'a str]) -> Image<'a> {
 const REPEATABLE: &str =
     "--format=gnu --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@0";
 
-/// What the scripts call: `all_of_busybox` puts it into the image with links of all its names, `put` a program with its
-/// libraries, `put_authorities` the file by which programs check certificates: it has another place in each distribution.
+/// What the scripts call: `all_of_busybox` puts it into the image with links of all its names, `put` a
+/// program with its libraries, `put_authorities` the file by which programs check certificates: it has
+/// another place in each distribution.
 const FUNCTIONS: &str = "
     all_of_busybox() {
         cp \"$(command -v busybox)\" root/bin/busybox
@@ -136,8 +138,8 @@ const FUNCTIONS: &str = "
 /// machine make the same bytes.
 ///
 /// # Errors
-/// Something that the image is made with or of is missing (`nft`, `strip`, `tar`, certificate authorities), or the folder
-/// cannot be written.
+/// Something that the image is made with or of is missing (`nft`, `strip`, `tar`, certificate authorities), or the
+/// folder cannot be written.
 pub fn write_agent_image(program: &Path, names: &[&str], folder: &Path) -> Result<PathBuf> {
     let image = agent(program, names);
     write(&image, folder, &Programs::of_this_machine()?)?;

@@ -32,13 +32,13 @@ impl fmt::Display for CalledBy {
     }
 }
 
-/// How often all is called again while a call is not answered. cyclonus waits a second for each answer, and a busy machine
-/// may take longer to begin with it.
+/// How often all is called again while a call is not answered. cyclonus waits a second for each answer, and a busy
+/// machine may take longer to begin with it.
 const TRIES: usize = 8;
 
 impl Cluster {
-    /// Lets each of two pods in each of two namespaces call all four, by TCP and by UDP, and returns how many calls were
-    /// answered, each at one of its tries. The namespaces `probe-x` and `probe-y` stay for the next time.
+    /// Lets each of two pods in each of two namespaces call all four, by TCP and by UDP, and returns how many calls
+    /// were answered, each at one of its tries. The namespaces `probe-x` and `probe-y` stay for the next time.
     ///
     /// # Errors
     /// A call is not answered at any of its tries; the error has the last table.
@@ -90,8 +90,8 @@ impl Answered {
     }
 }
 
-/// The calls of the last table of what was found. Its rows are callers, its columns whom they call, and a cell has a dot for
-/// each protocol that is answered, and an X for one that is not.
+/// The calls of the last table of what was found. Its rows are callers, its columns whom they call, and a cell has a
+/// dot for each protocol that is answered, and an X for one that is not.
 fn calls(printed: &str) -> Vec<&str> {
     let table = printed.rsplit_once("kube results").map(|(_, after)| after);
     let table = table.and_then(|after| after.split("\n\n").next()).unwrap_or_default();

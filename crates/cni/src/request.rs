@@ -96,8 +96,8 @@ impl Request {
         self.0.get("args")?.get("cni")?.get(name).filter(|value| !value.is_null())
     }
 
-    /// The attachments that GC is to keep: container and interface of each. `None`: the runtime says nothing of them, as
-    /// `cnitool gc` does.
+    /// The attachments that GC is to keep: container and interface of each. `None`: the runtime says nothing of them,
+    /// as `cnitool gc` does.
     ///
     /// # Errors
     /// Code 7 if there is something else than a list, or an entry lacks one of the two.

@@ -36,8 +36,8 @@ impl Added {
         self.parsed(self.list("ips"))
     }
 
-    /// Those that are on an interface of this container, and not external to it; all of them if the result says of none on
-    /// which it is.
+    /// Those that are on an interface of this container, and not external to it; all of them if the result says of none
+    /// on which it is.
     pub(crate) fn addresses_in(&self, container: &Container) -> Judged<Vec<IpNet>> {
         let (ips, interfaces) = (self.list("ips"), self.list("interfaces"));
         let says = ips.iter().any(|ip| !ip["interface"].is_null());

@@ -22,7 +22,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// How much of an output is read, in bytes.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// A call that is not made yet. The environment has the variables that are set, those of programs (`PATH`), and nothing else.
+/// A call that is not made yet. The environment has the variables that are set, those of programs
+/// (`PATH`), and nothing else.
 #[derive(Clone)]
 pub(crate) struct Ask<'s> {
     scene: &'s Scene<'s>,

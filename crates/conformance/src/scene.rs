@@ -69,8 +69,8 @@ impl<'s> Scene<'s> {
         Ok(Container { name })
     }
 
-    /// Makes what a plan says, and notes its commands. Nothing is held open afterwards, so that a namespace whose name is
-    /// deleted ends.
+    /// Makes what a plan says, and notes its commands. Nothing is held open afterwards, so that a namespace whose
+    /// name is deleted ends.
     pub(crate) fn make(&self, plan: &Plan) -> Judged {
         let mut journal = Journal::create(&self.file("journal"))?;
         apply(plan, &mut journal, &mut Kernel::new()?)?;
@@ -84,8 +84,8 @@ impl<'s> Scene<'s> {
         State::of(&Netns::open(&node::name()?)?)
     }
 
-    /// Fails if the node is not as before, when the kernel has ended a namespace that lost its name: that takes it a moment,
-    /// and the node's end of a pair goes with it.
+    /// Fails if the node is not as before, when the kernel has ended a namespace that lost its name: that takes it a
+    /// moment, and the node's end of a pair goes with it.
     pub(crate) fn node_must_become(&self, before: &State, when: &str) -> Judged {
         let begun = Instant::now();
         while self.node()? != *before && begun.elapsed() < PATIENCE {

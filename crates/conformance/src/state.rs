@@ -6,8 +6,8 @@ use linux::{Netlink, Netns};
 
 use crate::outcome::{Judged, Stop};
 
-/// The links, addresses, routes, rules, permanent neighbours and queueing disciplines of a namespace, a line for each with
-/// its number.
+/// The links, addresses, routes, rules, permanent neighbours and queueing disciplines of a namespace, a line for
+/// each with its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct State(BTreeMap<String, usize>);
 

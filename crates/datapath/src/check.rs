@@ -71,8 +71,8 @@ impl NodeSpec {
         self.network.check_holds(pods, what)
     }
 
-    /// Refuses an underlay inside the pods' prefixes, for attaches where these lie behind the node. Neighbours on the wire
-    /// may be of the wire's own subnet.
+    /// Refuses an underlay inside the pods' prefixes, for attaches where these lie behind the node. Neighbours on the
+    /// wire may be of the wire's own subnet.
     pub(crate) fn check_pods_apart(&self) -> Result<(), SpecError> {
         let within = |own: IpAddr| self.pods.holding(own).map(|pods| (own, pods));
         self.underlay.iter().find_map(within).map_or(Ok(()), |(own, pods)| {

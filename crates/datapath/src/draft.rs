@@ -54,11 +54,12 @@ impl<'a> Draft<'a> {
         self.step(Step::MoveLink { link: born, to: self.place.clone(), name: pod.ifname.clone() });
     }
 
-    /// Brings a link up with IPv6 addresses that are usable at once, by switching duplicate address detection off for it.
+    /// Brings a link up with IPv6 addresses that are usable at once, by switching duplicate address
+    /// detection off for it.
     ///
-    /// It would keep the link-local address from use for one to two seconds, and a node that forwards has no other source
-    /// address for its neighbour solicitations: the first packets would be lost. The addresses are derived from unique
-    /// ids, so there is nothing to detect.
+    /// It would keep the link-local address from use for one to two seconds, and a node that forwards has no other
+    /// source address for its neighbour solicitations: the first packets would be lost. The addresses are derived from
+    /// unique ids, so there is nothing to detect.
     pub(crate) fn up(&mut self, link: &IfName) {
         if self.families.contains(&Family::V6) {
             let key = accept_dad(link.as_str());
@@ -83,9 +84,9 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Lets the node take no router advertisement that arrives at a link, where the network wants that: a pod would lead the
-    /// node's own packets to itself by one (CVE-2020-10749). A node has IPv6 on a link though its pods have IPv4 alone. It comes
-    /// before the link is up.
+    /// Lets the node take no router advertisement that arrives at a link, where the network wants that: a pod would
+    /// lead the node's own packets to itself by one (CVE-2020-10749). A node has IPv6 on a link though its pods have
+    /// IPv4 alone. It comes before the link is up.
     pub(crate) fn refuse_routers(&mut self, network: &Network, link: &IfName, of: OfLink) {
         if network.refuses_routers {
             let step = parameter(&format!("net/ipv6/conf/{link}/accept_ra"), "0");
@@ -158,8 +159,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A pod's own routes: by the neighbour that they name, else by the hop of their family, else on the link. Where the hop
-    /// is not `onlink`, an address of the link says that it is a neighbour.
+    /// A pod's own routes: by the neighbour that they name, else by the hop of their family, else on the link. Where
+    /// the hop is not `onlink`, an address of the link says that it is a neighbour.
     pub(crate) fn own_routes(&mut self, pod: &Pod, hops: &Addresses, onlink: bool) {
         for PodRoute { dst, via, mtu, metric } in pod.routes.iter().copied() {
             let family = Family::of(dst.addr());
@@ -199,8 +200,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Leads ports of the node's 127.0.0.1 to a pod's, out by the link toward the pod. The table that keeps others away from
-    /// there comes before the parameter.
+    /// Leads ports of the node's 127.0.0.1 to a pod's, out by the link toward the pod. The table that keeps others away
+    /// from there comes before the parameter.
     pub(crate) fn publish_on_loopback(&mut self, pod: &Pod, link: &IfName, of: OfLink) {
         let elements = rules::ports::loopback_elements(pod);
         if elements.is_empty() {

@@ -70,12 +70,13 @@ pub trait Attach: Sync {
     fn usually_masquerades(&self) -> bool {
         self.masquerades()
     }
-    /// Whether a pod's default route needs nothing but its interface. A neighbour on the node's wire needs a gateway there
-    /// ([`Pod::gateways`]).
+    /// Whether a pod's default route needs nothing but its interface. A neighbour on the node's wire needs
+    /// a gateway there ([`Pod::gateways`]).
     fn leads_out(&self) -> bool {
         true
     }
-    /// Whether what pods send to other nodes leaves by the node's wire, whatever the node's routes say: no tunnel takes it.
+    /// Whether what pods send to other nodes leaves by the node's wire, whatever the node's routes say:
+    /// no tunnel takes it.
     fn leaves_by_wire(&self) -> bool {
         !self.leads_out()
     }
@@ -92,8 +93,8 @@ pub trait Attach: Sync {
     fn anti_spoofing(&self) -> AntiSpoofing {
         AntiSpoofing::Never
     }
-    /// Whether a pod can ask a machine on the wire which address it is to have: its interface is on the wire itself, with an
-    /// Ethernet address by which the answer comes.
+    /// Whether a pod can ask a machine on the wire which address it is to have: its interface is on the wire itself,
+    /// with an Ethernet address by which the answer comes.
     fn can_ask_wire(&self) -> bool {
         false
     }
@@ -102,8 +103,8 @@ pub trait Attach: Sync {
     fn interface(&self, _node: &NodeSpec, _pod: &Pod, _mtu: u32) -> Result<Plan, SpecError> {
         Ok(Plan::new())
     }
-    /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not this
-    /// attach's; `None`: it can.
+    /// Why a pod that has this part cannot talk with another node's own address, or would do so by a way that is not
+    /// this attach's; `None`: it can.
     fn refuses_nodes(&self, _part: SocketRole) -> Option<&'static str> {
         None
     }
@@ -151,8 +152,8 @@ pub trait Transport: Sync {
     }
     /// What is done once a node (the tunnel device), often nothing.
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError>;
-    /// What keeps the node's pods from writing packets of its tunnel themselves, in addition to [`Transport::node`]; nothing where
-    /// there is no tunnel, or one whose packets are authenticated.
+    /// What keeps the node's pods from writing packets of its tunnel themselves, in addition to [`Transport::node`];
+    /// nothing where there is no tunnel, or one whose packets are authenticated.
     fn port_guard(&self, _node: &NodeSpec) -> Plan {
         Plan::new()
     }

@@ -9,14 +9,14 @@ use crate::{Attach, NodeSpec, Pod, RateLimit, ReceiveLimit, SpecError, links};
 
 /// Bytes of an Ethernet header, which count.
 const HEADER_BYTES: u32 = 14;
-/// For how many milliseconds packets may wait, so that TCP can fill the rate over a path of that round trip and no packet
-/// waits much longer. It is what the CNI project's plugin `bandwidth` waits beside its burst.
+/// For how many milliseconds packets may wait, so that TCP can fill the rate over a path of that round trip and no
+/// packet waits much longer. It is what the CNI project's plugin `bandwidth` waits beside its burst.
 const QUEUE_MS: u64 = 25;
 /// How many packets may wait at least, so that a slow rate leaves room for the ten that TCP begins with (RFC 6928).
 const QUEUE_PACKETS_MIN: u64 = 10;
 
-/// The buckets of a pod. What it sends waits in the pod, where the sending socket feels it. What it receives waits in the
-/// node, before its link; where it has none there, in the pod, behind its interface.
+/// The buckets of a pod. What it sends waits in the pod, where the sending socket feels it. What it receives waits in
+/// the node, before its link; where it has none there, in the pod, behind its interface.
 ///
 /// # Errors
 /// A packet would never pass, or what the pod receives waits nowhere.
@@ -46,8 +46,8 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
-/// A queue is for what a link sends. So what arrives at the pod's interface is sent by a link that gives it back as if it had
-/// just arrived, and that link has the bucket.
+/// A queue is for what a link sends. So what arrives at the pod's interface is sent by a link that gives it back as if
+/// it had just arrived, and that link has the bucket.
 fn in_pod(node: &NodeSpec, pod: &Pod, limit: RateLimit, mtu_bytes: u32) -> Result<Plan, String> {
     let (from, to) = (pod.ifname.clone(), links::arrivals(pod));
     let mut inside = Draft::at(&pod.place, node.families());

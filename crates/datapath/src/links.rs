@@ -75,8 +75,8 @@ pub(crate) fn node_end(pod: &Pod) -> IfName {
     valid(format!("hgp{}", pod.id))
 }
 
-/// The name under which a pod's macvlan or ipvlan link is made. Before Linux 6.14 the kernel refuses a name that is taken
-/// where the parent is, though the link is not made there, and `eth0` often is the parent.
+/// The name under which a pod's macvlan or ipvlan link is made. Before Linux 6.14 the kernel refuses a name that is
+/// taken where the parent is, though the link is not made there, and `eth0` often is the parent.
 pub(crate) fn born(pod: &Pod) -> IfName {
     valid(format!("hgb{}", pod.id))
 }
@@ -119,9 +119,9 @@ pub(crate) fn node_end_mac(node: &NodeSpec, pod: &Pod) -> Mac {
 
 /// The Ethernet address of the node's end where it is a port of a bridge.
 ///
-/// A bridge that got no address of its own has the lowest of its ports'. Where the bridge may be another program's, a pod
-/// that comes or goes must not change it under the neighbours' entries, so ours is higher than that of any card. (libvirt's
-/// taps begin with `fe` for the same reason.)
+/// A bridge that got no address of its own has the lowest of its ports'. Where the bridge may be another program's, a
+/// pod that comes or goes must not change it under the neighbours' entries, so ours is higher than that of any card.
+/// (libvirt's taps begin with `fe` for the same reason.)
 pub(crate) fn port_mac(node: &NodeSpec, pod: &Pod) -> Mac {
     let mut mac = node_end_mac(node, pod);
     if node.network.bridge.is_some() {
@@ -135,16 +135,17 @@ pub(crate) fn own_tunnel_end_mac(node: &NodeSpec) -> Mac {
     node.tunnel_mac.unwrap_or_else(|| node_mac(node, MacOf::TunnelEnd))
 }
 
-/// The Ethernet address of a peer's tunnel end: what the peer says, or what [`own_tunnel_end_mac`] gives on the peer itself.
+/// The Ethernet address of a peer's tunnel end: what the peer says, or what [`own_tunnel_end_mac`] gives
+/// on the peer itself.
 pub(crate) fn tunnel_end_mac(peer: &Peer) -> Mac {
     let derived = || Mac::from_id(MacOf::TunnelEnd as u8, u32::from(peer.id) << 16);
     peer.tunnel_mac.unwrap_or_else(derived)
 }
 
-/// The next hops by which a peer's pods are reached in a tunnel: names for the peer's end of it, which no packet carries.
-/// In IPv4 it is the first address of the pods' prefix, as flannel has it. The kernel refuses such a hop in IPv6 while
-/// the prefix has a route by another link (`ip6_route_check_nh_onlink`), and then the route could not be replaced: there
-/// it is the link-local address of the peer's end.
+/// The next hops by which a peer's pods are reached in a tunnel: names for the peer's end of it, which no packet
+/// carries. In IPv4 it is the first address of the pods' prefix, as flannel has it. The kernel refuses such a hop in
+/// IPv6 while the prefix has a route by another link (`ip6_route_check_nh_onlink`), and then the route could not be
+/// replaced: there it is the link-local address of the peer's end.
 pub(crate) fn tunnel_hops(peer: &Peer, reachable: &Prefixes) -> Addresses {
     let hop = |network: IpAddr| match network {
         IpAddr::V4(_) => network,

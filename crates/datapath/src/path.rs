@@ -395,8 +395,8 @@ impl DataPath {
     /// Where clients outside the node reach a port of a pod.
     ///
     /// # Errors
-    /// Neither end has an address of the family, or the path reaches pods by published ports and the pod does not publish
-    /// this one.
+    /// Neither end has an address of the family, or the path reaches pods by published ports and the pod does
+    /// not publish this one.
     pub fn address_of(
         &self,
         node: &NodeSpec,

@@ -1,5 +1,5 @@
-//! The input of a driver: networks, nodes, pods and peers, named by ids so that a plan can be made again later and finds
-//! what it made before.
+//! The input of a driver: networks, nodes, pods and peers, named by ids so that a plan can be made again later and
+//! finds what it made before.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -32,19 +32,19 @@ pub struct Network {
     pub anti_spoofing: Option<GuardHook>,
     /// The name of its bridge on a node, for attaches that have one; `None`: one that is made of its id.
     pub bridge: Option<IfName>,
-    /// The name of its tunnel device on a node, where another program has made one that is to be used: what it is differs
-    /// in nothing but the name. `None`: the transport makes one whose name is made of the id.
+    /// The name of its tunnel device on a node, where another program has made one that is to be used: what it is
+    /// differs in nothing but the name. `None`: the transport makes one whose name is made of the id.
     pub tunnel: Option<IfName>,
     /// Whether its pods on a node do not reach each other by the bridge, for attaches that have one.
     pub isolates_pods: bool,
-    /// Whether its pods are to reach themselves and their neighbours where another program translates what they call on the
-    /// node, as kube-proxy does with Services, for attaches that have a bridge. With others they do anyway.
+    /// Whether its pods are to reach themselves and their neighbours where another program translates what they call on
+    /// the node, as kube-proxy does with Services, for attaches that have a bridge. With others they do anyway.
     pub services: bool,
     /// Whether a node takes no router advertisement from its pods, for attaches that leave it to the network
     /// ([`crate::AntiSpoofing::Optional`]). The node's kernel has IPv6 then, whether pods have it or not.
     pub refuses_routers: bool,
-    /// Whether a node has a link of its own on its wire beside its pods', so that it and they reach each other, for attaches
-    /// whose links hang there ([`crate::Attach::takes_host_link`]). With others they do anyway.
+    /// Whether a node has a link of its own on its wire beside its pods', so that it and they reach each other, for
+    /// attaches whose links hang there ([`crate::Attach::takes_host_link`]). With others they do anyway.
     pub host_link: bool,
 }
 
@@ -74,7 +74,8 @@ pub struct NodeSpec {
     pub underlay: Addresses,
     /// The family of outer packets, for transports that wrap.
     pub outer: Family,
-    /// The prefixes from which its pods get addresses. The first host address of each is the node's own in it (gateway).
+    /// The prefixes from which its pods get addresses. The first host address of each is the node's
+    /// own in it (gateway).
     pub pods: Prefixes,
     pub network: Network,
     /// The Ethernet address of its tunnel's end; `None`: one that is derived from its id.
@@ -123,7 +124,8 @@ pub struct Pod {
     /// By which neighbours on the wire they go where the interface does not lead out by itself
     /// ([`crate::Attach::leads_out`]). A family without one has no default route there; other attaches ignore them.
     pub gateways: Addresses,
-    /// What else it reaches by this interface. One to the destination of a route that it would have anyway takes its place.
+    /// What else it reaches by this interface. One to the destination of a route that it would have
+    /// anyway takes its place.
     pub routes: Vec<PodRoute>,
     /// Ports of the node that lead to ports of the pod.
     pub published: Vec<PublishedPort>,
@@ -147,8 +149,8 @@ pub struct Device {
 pub struct PodRoute {
     /// The destinations that the route is for; a prefix of length 0 makes it the default route.
     pub dst: IpNet,
-    /// The neighbour by which it leads there, for attaches whose pods have some ([`crate::Attach::has_neighbours`]); `None`:
-    /// the way of the interface's other routes.
+    /// The neighbour by which it leads there, for attaches whose pods have some ([`crate::Attach::has_neighbours`]);
+    /// `None`: the way of the interface's other routes.
     pub via: Option<IpAddr>,
     /// The path MTU in bytes; `None`: the interface's.
     pub mtu: Option<u32>,
@@ -192,8 +194,8 @@ pub struct RateLimit {
 pub struct PublishedPort {
     /// The number of the port on the node.
     pub node: u16,
-    /// The address of the node on which it is. `0.0.0.0` and `::` are all addresses of their family, and `None` those of
-    /// the families that the pod has.
+    /// The address of the node on which it is. `0.0.0.0` and `::` are all addresses of their family, and `None` those
+    /// of the families that the pod has.
     pub address: Option<IpAddr>,
     /// The number of the port in the pod.
     pub pod: u16,

@@ -1,7 +1,8 @@
-//! What packets leave behind at the counters of the namespaces that they pass, by which it is known that they took a path.
+//! What packets leave behind at the counters of the namespaces that they pass, by which it is known that
+//! they took a path.
 //!
-//! That a path stands is no proof that packets take it: a more specific route, a rule or a program that is added
-//! leads them past it. Each driver says which counters its packets must show at, and at which they must not. Counters of
+//! That a path stands is no proof that packets take it: a more specific route, a rule or a program that is added leads
+//! them past it. Each driver says which counters its packets must show at, and at which they must not. Counters of
 //! links and of a namespace's routing are exact, cheap to read, and not to be had without the packets.
 
 use linux::IfName;

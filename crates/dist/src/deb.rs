@@ -1,7 +1,7 @@
 //! The package for Debian and its descendants.
 //!
-//! It depends on nothing, since the programs need no library. Debian's nginx is only suggested: to install it starts a web
-//! server, and a race is one without it, too.
+//! It depends on nothing, since the programs need no library. Debian's nginx is only suggested: to install it starts a
+//! web server, and a race is one without it, too.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,7 @@
 //! The files of a release, made of programs that are built already: an archive for any Linux, and a package for Debian.
 //!
-//! The same programs, checkout and date give the same bytes, wherever and by whomever they are packed: entries are sorted
-//! and belong to root, and nothing has a younger date than the release.
+//! The same programs, checkout and date give the same bytes, wherever and by whomever they are packed: entries are
+//! sorted and belong to root, and nothing has a younger date than the release.
 //!
 //! `tar`, `gzip` and `dpkg-deb` write the formats. `dpkg-deb` also refuses a package whose description Debian would not
 //! take, which a writer of our own could not know.

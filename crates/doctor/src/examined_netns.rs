@@ -69,8 +69,8 @@ impl ExaminedNetns {
 /// Links of a namespace by name, each with its number and its Ethernet address.
 type Known = BTreeMap<String, (u32, Option<String>)>;
 
-/// Whether sysfs has other links than the calling thread's namespace. Two namespaces may have the same names and numbers,
-/// so that Ethernet addresses are compared.
+/// Whether sysfs has other links than the calling thread's namespace. Two namespaces may have the same names and
+/// numbers, so that Ethernet addresses are compared.
 fn shows_other_links(files: &Files) -> bool {
     let compared = || -> linux::Result<bool> {
         let (names, links) = (shown(files)?, known()?);
@@ -103,8 +103,8 @@ fn known() -> linux::Result<Known> {
     Ok(links.map(known).collect())
 }
 
-/// Whether the links that sysfs showed are not those that were known meanwhile. On a busy host links come and go between
-/// any two looks, so that only those count that were there in both.
+/// Whether the links that sysfs showed are not those that were known meanwhile. On a busy host links come and go
+/// between any two looks, so that only those count that were there in both.
 fn are_others(
     shown: [&BTreeSet<String>; 2],
     known: [&Known; 2],

@@ -124,8 +124,8 @@ impl Snapshot {
         lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, what)| what).collect()
     }
 
-    /// The same without what a container has of its own in the network of its host: control groups, and files that set kernel
-    /// parameters. Those of the host are not seen.
+    /// The same without what a container has of its own in the network of its host: control groups, and files that set
+    /// kernel parameters. Those of the host are not seen.
     #[must_use]
     pub fn without_files_of_a_container(mut self) -> Snapshot {
         self.groups = Limited::default();

@@ -71,8 +71,8 @@ impl<'a> Window<'a> {
         self.numbers(key).first().copied()
     }
 
-    /// What files set at every start, of the examined namespace: they are applied in the machine's first one, so that in
-    /// another only the parameters of the machine can be compared with them.
+    /// What files set at every start, of the examined namespace: they are applied in the machine's first one, so that
+    /// in another only the parameters of the machine can be compared with them.
     pub fn configured(&self) -> impl DoubleEndedIterator<Item = &'a Assignment> + use<'a> {
         let is_elsewhere = self.after.netns.is_some();
         let of_machine = |key: &str| {
@@ -247,8 +247,8 @@ impl<'a> Window<'a> {
         let earlier = self.before.answers.sockets.iter().flatten();
         let earlier: BTreeMap<u64, &TcpSocket> = earlier.map(|socket| (socket.cookie, socket)).collect();
         let sockets = || self.after.answers.sockets.iter().flatten();
-        // Whoever another socket here is connected to is here: at another address of this host, or behind a Service's that
-        // leads back to it.
+        // Whoever another socket here is connected to is here: at another address of this host, or behind a Service's
+        // that leads back to it.
         let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
         let called: BTreeSet<SocketAddr> = sockets().map(|socket| plain(socket.peer)).collect();
         let is_here = |socket: &TcpSocket| is_inside(socket) || called.contains(&plain(socket.local));

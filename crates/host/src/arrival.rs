@@ -19,8 +19,8 @@ struct Arrived {
 }
 
 impl TuningRequest {
-    /// Waits at most so long for the objects of the settings: routes over the link, or the link's interrupts. It is no error
-    /// if they do not appear.
+    /// Waits at most so long for the objects of the settings: routes over the link, or the link's interrupts. It is no
+    /// error if they do not appear.
     ///
     /// # Errors
     /// Those of [`TuningRequest::wishes`] and [`Host::look`].

@@ -61,8 +61,8 @@ impl Description {
     /// The description of a tuning that stands, if a proposal can be added to it.
     ///
     /// # Errors
-    /// [`HostError::BadRequest`]: the proposal is for another namespace, or has a limit that the tuning's watcher does not
-    /// hold. Others: those of [`Description::read`].
+    /// [`HostError::BadRequest`]: the proposal is for another namespace, or has a limit that the tuning's watcher does
+    /// not hold. Others: those of [`Description::read`].
     pub fn read_to_extend(standing: &OpenTransaction, proposal: &Proposal) -> Result<Description, HostError> {
         let stands = Description::read(standing)?;
         let wanted = &proposal.host.netns;
@@ -127,7 +127,8 @@ impl Description {
         self.newest_login = Some(Login::newest().map(|login| login.0));
     }
 
-    /// Whether this process belongs to a login from before the tuning. It may still work when a new login is impossible.
+    /// Whether this process belongs to a login from before the tuning. It may still work when a
+    /// new login is impossible.
     pub fn is_old_login(&self) -> bool {
         let known = Login::own().zip(self.newest_login.flatten());
         known.is_some_and(|(own, newest)| own.0 <= newest)

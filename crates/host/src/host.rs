@@ -29,8 +29,8 @@ pub struct Host {
     pub mtu_max: Option<u32>,
     /// Destinations of routes that a router has announced: settings on them are lost with the next announcement.
     pub announced: Vec<IpNet>,
-    /// Destinations to which routes over other links lead too, or several over this one: a setting says nothing of which it
-    /// means.
+    /// Destinations to which routes over other links lead too, or several over this one: a setting says nothing
+    /// of which it means.
     pub shared: Vec<IpNet>,
 }
 

@@ -44,8 +44,8 @@ impl KeptTuning {
     /// The settings of a tuning that can be made again at the next start, and what that takes.
     ///
     /// # Errors
-    /// [`HostError::BadRequest`]: it is of a named namespace, which does not survive a restart, or has a setting that this
-    /// program does not know. Others: those of [`Description::read`].
+    /// [`HostError::BadRequest`]: it is of a named namespace, which does not survive a restart, or has a setting that
+    /// this program does not know. Others: those of [`Description::read`].
     pub fn of(standing: &OpenTransaction) -> Result<KeptTuning, HostError> {
         let description = Description::read(standing)?;
         if let Some(name) = &description.netns {

@@ -1,9 +1,9 @@
 //! The host as its knobs see it: what a request would change here, why not, and what was set before.
 //!
-//! A [`TuningRequest`] (a profile, findings, single settings) becomes [`RequestedSettings`]. [`Host::look`] reads the place where they are
-//! to be made, and a [`Proposal`] compares the two: what changes, what cannot be made and why, and which programs set
-//! the same. [`Proposal::plan`] is what `plan` applies. Its [`Description`] stands beside the steps, and [`JournalStatus`] compares
-//! those with the host again.
+//! A [`TuningRequest`] (a profile, findings, single settings) becomes [`RequestedSettings`]. [`Host::look`] reads the
+//! place where they are to be made, and a [`Proposal`] compares the two: what changes, what cannot be made and why, and
+//! which programs set the same. [`Proposal::plan`] is what `plan` applies. Its [`Description`] stands beside the steps,
+//! and [`JournalStatus`] compares those with the host again.
 //!
 //! Nothing here prints. [`KeptFiles`] writes below `/etc`; else nothing changes the host. Whether a queueing discipline
 //! exists is tried in a namespace without a name.

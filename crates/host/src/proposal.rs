@@ -109,8 +109,8 @@ impl Proposal {
         Plan { steps: steps.collect() }
     }
 
-    /// The limit on the latency of CPUs to hold, in microseconds. It is held even if another process holds one as low now, which may
-    /// release it at any time.
+    /// The limit on the latency of CPUs to hold, in microseconds. It is held even if another process holds one as low
+    /// now, which may release it at any time.
     pub fn cpu_latency_us(&self) -> Option<u32> {
         let mut wanted = self.changes.iter().map(|change| &change.wanted).chain(&self.already);
         wanted.find_map(|wanted| wanted.setting.cpu_latency_us())

@@ -18,10 +18,10 @@ use clap::Subcommand;
 ///
 /// The agent runs on each node. It reads from a lease source which node has which prefixes of pods, makes the ways to
 /// them (routes, a VXLAN or WireGuard tunnel, or routes in AWS's route tables, compatible with flannel's host-gw,
-/// vxlan, wireguard and aws-vpc), and installs the CNI plugin with the node's own prefixes. If another program
-/// deletes or changes what the agent made, the agent restores it: within a second where the kernel announces the change
-/// or it is one to an encrypted tunnel, else within ten. Packets do not pass through the agent: it can be stopped, killed
-/// and upgraded while pods talk.
+/// vxlan, wireguard and aws-vpc), and installs the CNI plugin with the node's own prefixes. If another program deletes
+/// or changes what the agent made, the agent restores it: within a second where the kernel announces the change or it
+/// is one to an encrypted tunnel, else within ten. Packets do not pass through the agent: it can be stopped, killed and
+/// upgraded while pods talk.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {

@@ -19,8 +19,8 @@ use plan::{ApplyError, Kernel, Place, Placed, Step, StepError};
 
 use crate::exit::BadInput;
 
-/// Show what the programs of the ebpf and netkit data paths and those that check what pods send drop, and load and attach
-/// them by hand.
+/// Show what the programs of the ebpf and netkit data paths and those that check what pods send drop, and load and
+/// attach them by hand.
 ///
 /// Each node has its programs and maps pinned in a bpffs below /run/hostgap-bpf. The data paths load, attach and
 /// remove them by themselves. To build such a node by hand, use load, attach, endpoint and tunnel as
@@ -48,10 +48,11 @@ enum Command {
     ///
     /// Each packet meets an old program or a new one: none is lost, and none takes the kernel's own path for it. Pods,
     /// tunnels and counters stay; prefixes and all else become what the arguments say. Without those of load, they are
-    /// what the CNI plugin has loaded the programs with; where it has loaded a guard (replace-guard), that is replaced.
-    /// Without a node, so is all that stands of the plugin's networks. If the node splices sockets, those that join from
-    /// now on have the new programs for that; connections that are open keep the old ones until they end. If the node's
-    /// maps are of a newer version, or cannot be kept, nothing is changed. If the command is interrupted, give it again.
+    /// what the CNI plugin has loaded the programs with; where it has loaded a guard (replace-guard), that is
+    /// replaced. Without a node, so is all that stands of the plugin's networks. If the node splices sockets, those
+    /// that join from now on have the new programs for that; connections that are open keep the old ones until they
+    /// end. If the node's maps are of a newer version, or cannot be kept, nothing is changed. If the command is
+    /// interrupted, give it again.
     Replace(replace::ReplaceArgs),
     /// Attach a program of a node to a link.
     Attach {
@@ -129,9 +130,9 @@ enum Command {
     },
     /// Replace the program that checks what a node's pods send by that of this version, while they send.
     ///
-    /// Each frame meets the old program or the new one: none is lost, and none passes unchecked. Pods and counters stay. If
-    /// the guard's maps are of a newer version, or cannot be kept, nothing is changed. If the command is interrupted, give
-    /// it again.
+    /// Each frame meets the old program or the new one: none is lost, and none passes unchecked. Pods and counters
+    /// stay. If the guard's maps are of a newer version, or cannot be kept, nothing is changed. If the command is
+    /// interrupted, give it again.
     ReplaceGuard {
         #[command(flatten)]
         at: At,
@@ -163,8 +164,8 @@ enum Command {
         #[arg(long, value_name = "DIRECTORY")]
         attach: Option<PathBuf>,
     },
-    /// Let calls of a Service's address go to these endpoints, and to no others that it had before. Without endpoints they
-    /// are refused.
+    /// Let calls of a Service's address go to these endpoints, and to no others that it had before. Without
+    /// endpoints they are refused.
     Service {
         /// The name under which the programs are pinned.
         node: String,

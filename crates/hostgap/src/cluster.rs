@@ -23,8 +23,8 @@ pub(crate) struct ClusterArgs {
         requires = "kube"
     )]
     kubectl: String,
-    /// The nodes [default: those that take pods, for doctor all that run Linux]. A race is from the first to the second, on
-    /// one with --same-node, or between all with --all-pairs.
+    /// The nodes [default: those that take pods, for doctor all that run Linux]. A race is from the first to the
+    /// second, on one with --same-node, or between all with --all-pairs.
     #[arg(long, value_delimiter = ',', value_name = "NAMES", requires = "kube")]
     nodes: Vec<String>,
     /// Use a namespace that is there, instead of one that is made and deleted.
@@ -33,8 +33,8 @@ pub(crate) struct ClusterArgs {
     /// The image with this version of hostgap (cargo xtask image makes it).
     #[arg(long, value_name = "IMAGE", default_value = "localhost/hostgap:latest", requires = "kube")]
     image: String,
-    /// Copy this program into pods of another image, which has a shell (busybox, debian), where no image with hostgap can
-    /// be pulled.
+    /// Copy this program into pods of another image, which has a shell (busybox, debian), where no image with
+    /// hostgap can be pulled.
     #[arg(long, value_name = "IMAGE", requires = "kube")]
     copy: Option<String>,
 }

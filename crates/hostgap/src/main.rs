@@ -1,6 +1,7 @@
 //! `hostgap`: measure the gap between a container's network and the bare host's, find its cause, close it.
 //!
-//! A file or a folder a subcommand; this file only reads the command line, and turns errors into messages and exit codes.
+//! A file or a folder a subcommand; this file only reads the command line, and turns errors into
+//! messages and exit codes.
 
 mod agent;
 mod bpf;
@@ -33,9 +34,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Measure the gap between a container's network and the bare host's, find its cause, close it.
 ///
-/// `hostgap race` compares container data paths by tail latency at a constant request rate, against the host, in network
-/// namespaces of its own. `hostgap doctor` finds what slows packets down on this host, and changes nothing. `hostgap
-/// tune apply` changes this host's settings, and takes that back unless you confirm.
+/// `hostgap race` compares container data paths by tail latency at a constant request rate, against the host, in
+/// network namespaces of its own. `hostgap doctor` finds what slows packets down on this host, and changes nothing.
+/// `hostgap tune apply` changes this host's settings, and takes that back unless you confirm.
 ///
 /// Begin with `hostgap paths`, then `hostgap race --quick`.
 #[derive(Debug, Parser)]

@@ -56,14 +56,14 @@ impl Display for OutputError {
 
 impl std::error::Error for OutputError {}
 
-/// A line of the result. If it cannot be written, the error ends the command; [`crate::exit::print_error`] does not report it
-/// if the reader has closed its end.
+/// A line of the result. If it cannot be written, the error ends the command; [`crate::exit::print_error`] does not
+/// report it if the reader has closed its end.
 pub(crate) fn result(line: impl Display) -> Result<(), OutputError> {
     text(&format!("{}\n", terminal::safe(&line.to_string())))
 }
 
-/// What a command that has changed something prints after that: a reader that has closed its end does not change what became
-/// of the work, nor the exit code that says so.
+/// What a command that has changed something prints after that: a reader that has closed its end does not change what
+/// became of the work, nor the exit code that says so.
 pub(crate) fn after_work(printed: Result<(), OutputError>) -> Result<(), OutputError> {
     match printed {
         Err(error) if error.is_unheard() => Ok(()),

@@ -13,8 +13,8 @@ use crate::output;
 
 /// List the data paths, what each stands for, and whether it can run on this machine.
 ///
-/// Ways that no race has follow, each with the reason and with what there is in its place. Each kernel feature is tested by
-/// using it, in a namespace of its own; that needs root.
+/// Ways that no race has follow, each with the reason and with what there is in its place. Each kernel feature is
+/// tested by using it, in a namespace of its own; that needs root.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print the list as JSON.

@@ -67,8 +67,8 @@ pub(crate) struct Args {
     /// An experiment file (TOML). The options below override it.
     #[arg(value_name = "FILE")]
     experiment: Option<PathBuf>,
-    /// Data paths to race, joined by commas; `hostgap paths` lists them. host is always added, twice. For packets filters
-    /// (docs/workloads.md).
+    /// Data paths to race, joined by commas; `hostgap paths` lists them. host is always added, twice.
+    /// For packets filters (docs/workloads.md).
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     paths: Vec<String>,
     /// CNI configurations to race, each as a candidate; may be given several times.
@@ -78,8 +78,8 @@ pub(crate) struct Args {
     plugins: PluginArgs,
     #[command(flatten)]
     vm: guest::VmArgs,
-    /// Rates: requests per second (500, 20k) or shares of the host's capacity (30%), joined by commas. The closed loop is
-    /// always raced, too [default: 30%,50%].
+    /// Rates: requests per second (500, 20k) or shares of the host's capacity (30%), joined by commas. The closed loop
+    /// is always raced, too [default: 30%,50%].
     #[arg(long, value_delimiter = ',', value_name = "RATES")]
     rate: Vec<String>,
     /// How long to measure in total (90s, 10m). This sets the number of rounds.
@@ -88,8 +88,8 @@ pub(crate) struct Args {
     /// The number of rounds: how often each candidate is visited [default: 24, on 12 builds].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: Option<u32>,
-    /// End when every candidate is decided: known to so much against the host (3%, p50:2%, p99.9:10%, req/s:1%), or found
-    /// to differ.
+    /// End when every candidate is decided: known to so much against the host (3%, p50:2%, p99.9:10%, req/s:1%),
+    /// or found to differ.
     #[arg(long, value_name = "PRECISION", conflicts_with_all = ["duration", "rounds"], long_help = UNTIL)]
     until: Option<Until>,
     /// The most time that a race with --until takes (90s, 6m) [default: 6m].
@@ -115,8 +115,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     objects: Option<u32>,
     /// Sizes of the answer's body, joined by commas (100,4k); each is a load of its own. For download the size of an
-    /// object, for grpc, tcp-rr, udp-rr and verbs of request and answer, for streams of a write or packet, for packets of
-    /// a frame [default: 100; of other workloads than http see docs/workloads.md].
+    /// object, for grpc, tcp-rr, udp-rr and verbs of request and answer, for streams of a write or packet, for packets
+    /// of a frame [default: 100; of other workloads than http see docs/workloads.md].
     #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     body: Vec<String>,
     /// The seed for the order of trials and for the resampling.
@@ -148,12 +148,12 @@ pub(crate) struct Args {
     /// Put client and server in two pods of one node instead of on two nodes. With host both are in the node itself.
     #[arg(long)]
     same_node: bool,
-    /// After the race, sample where each candidate's CPU time goes, at the highest rate (docs/profile.md). Two seconds a
-    /// candidate, about half a minute for ten; the race's own figures are unaffected.
+    /// After the race, sample where each candidate's CPU time goes, at the highest rate (docs/profile.md). Two seconds
+    /// a candidate, about half a minute for ten; the race's own figures are unaffected.
     #[arg(long)]
     profile: bool,
-    /// After the race, find out why the answers beyond p99 are late, at the lowest rate of each size (docs/late.md). Eight
-    /// seconds a candidate, about a minute and a half for ten; the race's own figures are unaffected.
+    /// After the race, find out why the answers beyond p99 are late, at the lowest rate of each size (docs/late.md).
+    /// Eight seconds a candidate, about a minute and a half for ten; the race's own figures are unaffected.
     #[arg(long)]
     why_late: bool,
     /// Show the time of each CPU, not only the sum of a node's CPUs.

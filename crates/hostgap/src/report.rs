@@ -206,8 +206,8 @@ fn terminal_width() -> usize {
     terminal_size::terminal_size().map_or(100, |(width, _)| width.0.into())
 }
 
-/// Why a race is not valid: a candidate broke, or has a load without a trial that counts, because the machine was too busy
-/// with other work; `None`: it is. The result says both, too.
+/// Why a race is not valid: a candidate broke, or has a load without a trial that counts, because the machine was too
+/// busy with other work; `None`: it is. The result says both, too.
 pub(crate) fn why_invalid(summary: &Summary) -> Option<String> {
     let broken = summary.candidates.iter().find_map(|c| Some((&c.name, c.broke.as_ref()?)));
     if let Some((name, broke)) = broken {

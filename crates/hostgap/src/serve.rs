@@ -45,8 +45,9 @@ use crate::{output, stop, units};
   hostgap serve --delay 98%:1ms,2%:20ms --freeze 100ms/2s --errors 1%")]
 pub(crate) struct Args {
     /// Where to listen; may be given several times. ADDRESS:PORT or unix:PATH for HTTP, https:ADDRESS:PORT,
-    /// tcp:ADDRESS:PORT, udp:ADDRESS:PORT, grpc:ADDRESS:PORT or verbs:ADDRESS:PORT. With a certificate ADDRESS:PORT is HTTPS too (http:ADDRESS:PORT is not).
-    /// An IPv6 address accepts IPv6 only; the file of a Unix socket is removed at the end.
+    /// tcp:ADDRESS:PORT, udp:ADDRESS:PORT, grpc:ADDRESS:PORT or verbs:ADDRESS:PORT. With a certificate ADDRESS:PORT
+    /// is HTTPS too (http:ADDRESS:PORT is not). An IPv6 address accepts IPv6 only; the file of a Unix socket is
+    /// removed at the end.
     #[arg(long, value_name = "WHERE", default_value = "127.0.0.1:8080")]
     listen: Vec<String>,
     /// Size of the body of `/` in bytes (100, 4k, at most 1M).
@@ -93,15 +94,15 @@ enum Wait {
 #[derive(Debug, clap::Args)]
 struct StackArgs {
     /// Answer on a TCP/IP stack of our own (smoltcp), which takes the frames for --listen from queue 0 of this link by
-    /// AF_XDP, before the kernel's stack sees them; all others are left to the kernel. HTTP or udp: on one port, one address
-    /// of each family, one thread. The unspecified address is the link's own. Needs root.
+    /// AF_XDP, before the kernel's stack sees them; all others are left to the kernel. HTTP or udp: on one port, one
+    /// address of each family, one thread. The unspecified address is the link's own. Needs root.
     #[arg(long, value_name = "LINK")]
     afxdp: Option<IfName>,
     /// The CPU on which the kernel hands those frames over [default: the one that received them].
     #[arg(long, value_name = "CPU", requires = "afxdp")]
     receive_cpu: Option<u16>,
-    /// The RDMA device by which messages for verbs: addresses come and go. With --wait spin threads look for them and are not
-    /// woken.
+    /// The RDMA device by which messages for verbs: addresses come and go. With --wait spin threads look for them
+    /// and are not woken.
     #[arg(long, value_name = "DEVICE")]
     rdma: Option<RdmaName>,
 }

@@ -13,8 +13,8 @@ use signal_hook::iterator::Signals;
 const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// The flag. A signal a second or more after the first ends the process at once; the next start removes what it leaves.
-/// SIGHUP and SIGINT stay ignored where they are: nohup promises that a command outlives its terminal, and a script that the
-/// ^C for it does not reach what it has started in the background.
+/// SIGHUP and SIGINT stay ignored where they are: nohup promises that a command outlives its terminal, and a script
+/// that the ^C for it does not reach what it has started in the background.
 pub(crate) fn on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut heeded = vec![SIGTERM];

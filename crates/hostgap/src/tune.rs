@@ -84,9 +84,9 @@ enum Command {
     },
     /// Confirm the changes from a new login, which proves that the machine can still be reached.
     ///
-    /// A login from before the change is refused, where the kernel counts logins (/proc/self/sessionid): an old connection
-    /// can go on working after new ones have become impossible. Changes in a named namespace can be confirmed from
-    /// anywhere.
+    /// A login from before the change is refused, where the kernel counts logins (/proc/self/sessionid): an
+    /// old connection can go on working after new ones have become impossible. Changes in a named namespace
+    /// can be confirmed from anywhere.
     Confirm {
         #[command(flatten)]
         state: StateArgs,

@@ -54,8 +54,8 @@ impl Boot {
 }
 
 impl Moment {
-    /// Whether something was written before the machine booted. When it booted is computed by the clock on the wall as it
-    /// is set now.
+    /// Whether something was written before the machine booted. When it booted is computed by the clock on the wall as
+    /// it is set now.
     pub(crate) fn is_of_earlier_boot(&self, written: SystemTime) -> bool {
         // Before 1970 nothing was written.
         let boot = self.wall.checked_sub(self.since_boot + BOOT_MARGIN);

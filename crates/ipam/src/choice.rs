@@ -34,8 +34,8 @@ impl Occupied {
         self.avoided.insert(address);
     }
 
-    /// The next address of a set: the first after the last one given, as in `host-local`, that neither is taken nor rests.
-    /// If there is none, the one that rests longest.
+    /// The next address of a set: the first after the last one given, as in `host-local`, that neither is taken nor
+    /// rests. If there is none, the one that rests longest.
     pub(crate) fn choose(&self, set: &RangeSet, last: Option<IpAddr>) -> Option<IpAddr> {
         let rested = || {
             self.resting

@@ -18,8 +18,8 @@ use crate::{Holder, IpamError, Key};
 const LOCK: &str = "lock";
 /// The beginning of the name of a hint to where the next search begins. The index of the range set follows.
 const LAST_RESERVED: &str = "last_reserved_ip.";
-/// A file that is being written. One name is enough, since only the holder of the lock writes. It is no address, so that
-/// `host-local` never takes it for one.
+/// A file that is being written. One name is enough, since only the holder of the lock writes. It is no address, so
+/// that `host-local` never takes it for one.
 const FRESH: &str = ".hostgap-new";
 /// The file that says which addresses were released in this boot, and when.
 const RELEASED: &str = ".hostgap-released";
@@ -60,7 +60,8 @@ impl Directory {
         if is_there(path)? { Directory::lock(path).map(Some) } else { Ok(None) }
     }
 
-    /// Waits until no process changes it, and keeps others from changing it; `None` if there is no directory. It needs no right to write.
+    /// Waits until no process changes it, and keeps others from changing it; `None` if there is no directory. It needs
+    /// no right to write.
     pub(crate) fn look(path: &Path) -> Result<Option<Directory>, IpamError> {
         if !is_there(path)? {
             return Ok(None);

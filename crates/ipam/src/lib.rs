@@ -12,8 +12,8 @@
 //!
 //! Two more files are ours. `host-local` reads them, as it reads every file, and they match no container:
 //! `.hostgap-released` says which addresses were released a moment ago and whether reservations of earlier boots are
-//! gone; `.hostgap-new` is a file that is being written, and exists only while the lock is held. If its writer was killed,
-//! the next one that takes the lock removes it.
+//! gone; `.hostgap-new` is a file that is being written, and exists only while the lock is held. If its writer was
+//! killed, the next one that takes the lock removes it.
 //!
 //! What is better than in `host-local`: an address is not given again right after its release, as long as there is
 //! another; a killed process leaves no file without content; what a restart of the machine left behind can be released.

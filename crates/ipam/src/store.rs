@@ -34,8 +34,8 @@ impl Store {
     /// the first reservation.
     ///
     /// # Errors
-    /// [`IpamError::BadNetwork`]: the name must begin with a letter or digit and go on with those, `_`, `.` and `-`, as the
-    /// CNI specification has it.
+    /// [`IpamError::BadNetwork`]: the name must begin with a letter or digit and go on with those, `_`, `.` and `-`, as
+    /// the CNI specification has it.
     pub fn open(data_dir: &Path, network: &str) -> Result<Store, IpamError> {
         if !is_name(network) {
             return Err(IpamError::BadNetwork { network: network.to_owned() });
@@ -64,8 +64,8 @@ impl Store {
     /// Reserves one address from each set for a key, or none at all. What earlier boots left behind is released before
     /// ([`Store::release_of_earlier_boots`]).
     ///
-    /// From each set it is the asked-for address (`wanted`) if one is of this set, and otherwise the next after the last
-    /// one given. A gateway is never given. What was released less than the quarantine ago comes last, the longest
+    /// From each set it is the asked-for address (`wanted`) if one is of this set, and otherwise the next after the
+    /// last one given. A gateway is never given. What was released less than the quarantine ago comes last, the longest
     /// released first, unless it is asked for.
     ///
     /// If the process is killed in the middle, some of the addresses may stay reserved for the key; [`Store::release`],
@@ -93,8 +93,8 @@ impl Store {
         reserve_in(&directory, (key, sets, &per_set), occupied)
     }
 
-    /// The same for a key that the caller knows to be new: whether it has addresses already is not looked for. That would
-    /// take reading a file for each address of the network.
+    /// The same for a key that the caller knows to be new: whether it has addresses already is not looked for. That
+    /// would take reading a file for each address of the network.
     ///
     /// # Errors
     /// As of [`Store::reserve`], without [`IpamError::HasAlready`].
@@ -117,8 +117,8 @@ impl Store {
     /// An address is released even if it cannot be noted that it should rest, as on a full disk.
     ///
     /// # Errors
-    /// The lock cannot be had, or [`IpamError::Unreleased`] after all else was released. A file system that is read-only is
-    /// an error only if the key has an address.
+    /// The lock cannot be had, or [`IpamError::Unreleased`] after all else was released. A file system that is
+    /// read-only is an error only if the key has an address.
     pub fn release(&self, key: &Key) -> Result<Vec<IpAddr>, IpamError> {
         let directory = match Directory::lock_if_there(&self.path) {
             Ok(Some(directory)) => directory,
@@ -161,11 +161,11 @@ impl Store {
     /// first one found nothing. If the clock was behind at the first call, some reservations stay that should have
     /// gone, and [`Store::keep_only`] releases them.
     ///
-    /// In a directory that no store has had before nothing is released: `host-local` has given out what is there, perhaps in
-    /// this boot and before the clock was set.
+    /// In a directory that no store has had before nothing is released: `host-local` has given out what is there,
+    /// perhaps in this boot and before the clock was set.
     ///
-    /// They do not rest: the connections of their pods ended with the boot, too. Nothing is released where the id of the
-    /// boot cannot be read.
+    /// They do not rest: the connections of their pods ended with the boot, too. Nothing is released where the id of
+    /// the boot cannot be read.
     ///
     /// # Errors
     /// As of [`Store::release`]; or the note that it was done cannot be written.
@@ -218,8 +218,8 @@ impl Store {
     }
 
     /// How many addresses each set has left, those that rest among them, and what the next reservation would release of
-    /// earlier boots ([`Store::release_of_earlier_boots`]); nothing is released here. A set of 2^128 is counted as quickly as a
-    /// small one.
+    /// earlier boots ([`Store::release_of_earlier_boots`]); nothing is released here. A set of 2^128 is counted as
+    /// quickly as a small one.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -237,8 +237,8 @@ impl Store {
         Ok(sets.sets().iter().map(|set| choice::left(set, &busy)).collect())
     }
 
-    /// What is noted of this boot; `None` where the boot has no id. A directory without any notes is another program's, and
-    /// counts as swept.
+    /// What is noted of this boot; `None` where the boot has no id. A directory without any notes is another program's,
+    /// and counts as swept.
     fn notes(&self, directory: &Directory) -> Option<Released> {
         let mut notes = Released::read(&directory.notes(), &self.boot.id()?);
         notes.is_swept |= !directory.has_notes();
@@ -260,8 +260,8 @@ impl Store {
         mut failures: Vec<IpamError>,
     ) -> Result<Vec<(IpAddr, Holder)>, IpamError> {
         let addresses: Vec<IpAddr> = found.iter().map(|(address, _)| *address).collect();
-        // Before the files go: if this process is killed between the two, an address rests that is still reserved, which
-        // means nothing. The other order would give it away at once.
+        // Before the files go: if this process is killed between the two, an address rests that is still reserved,
+        // which means nothing. The other order would give it away at once.
         if !addresses.is_empty()
             && let Some(mut notes) = self.notes(directory)
         {

@@ -38,8 +38,8 @@ pub struct Staffing {
     pub connections: u32,
     /// The server goes on when this process ends.
     pub outlives_us: bool,
-    /// The machines that serve and load beside this one; `None`: this one does everything, or the server of a topology between
-    /// machines stands already.
+    /// The machines that serve and load beside this one; `None`: this one does everything, or the server of a topology
+    /// between machines stands already.
     pub machines: Option<Arc<Machines>>,
     /// Answers that the server holds back on purpose.
     pub plant: Option<Plant>,

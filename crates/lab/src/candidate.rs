@@ -1,8 +1,8 @@
 //! From names to contenders: data paths that can run here, and those that cannot, with the reason.
 //!
-//! A *candidate* is what the user asks for. A *contender* is a candidate with the reason why it cannot run, if there is one;
-//! `host` and `host again` are contenders too. An *entrant* is a contender as the record has it. A *runner* is one that
-//! stands.
+//! A *candidate* is what the user asks for. A *contender* is a candidate with the reason why it cannot run, if there
+//! is one; `host` and `host again` are contenders too. An *entrant* is a contender as the record has it. A *runner*
+//! is one that stands.
 
 mod filters;
 mod verbs;
@@ -56,8 +56,8 @@ pub struct Contender {
 /// The name of the reference's second entry, the A/A control.
 pub const HOST_AGAIN: &str = "host again";
 
-/// The contenders of an experiment. In one of packets each is the host with a filter; an experiment that names none has all
-/// filters but the reference's. In all others they are those of [`contenders`].
+/// The contenders of an experiment. In one of packets each is the host with a filter; an experiment that names none has
+/// all filters but the reference's. In all others they are those of [`contenders`].
 pub fn field(experiment: &Experiment, facts: &Facts, dirs: &PluginDirs) -> Result<Vec<Contender>, LabError> {
     match experiment.workload.kind {
         WorkloadKind::Packets => filters::contenders(experiment, facts),

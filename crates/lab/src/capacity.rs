@@ -15,17 +15,17 @@ const SLICE: Duration = Duration::from_millis(150);
 /// A slice in which nothing was answered was too short: the next takes twice as long. After so many of them, the
 /// reference is broken: 150 ms × 2⁵ = 4.8 s without an answer.
 const DOUBLINGS: u32 = 5;
-/// A rate is sustained if this share of it finds a free connection within the schedule's time and nothing is missed, unless
-/// the wire loses packets.
+/// A rate is sustained if this share of it finds a free connection within the schedule's time and nothing is missed,
+/// unless the wire loses packets.
 const SUSTAINED: f64 = 0.99;
 /// The search goes down from the closed loop's rate by this factor a step.
 const STEP: f64 = 0.96;
 /// At most so many steps down: 0.96¹² = 0.61.
 const STEPS: i32 = 12;
 
-/// Finds how many requests per second the reference answers at a constant rate. The closed loop's median is where the
-/// search starts: no constant rate above it can be sustained. From there it goes down until a rate is. `None` if asked to
-/// stop.
+/// Finds how many requests per second the reference answers at a constant rate. The closed loop's median is where
+/// the search starts: no constant rate above it can be sustained. From there it goes down until a rate is. `None`
+/// if asked to stop.
 pub(crate) fn capacity(
     subject: &mut dyn Subject,
     method: &Method,

@@ -1,7 +1,7 @@
 //! How often the cards of a wire interrupted which CPU, and what each CPU received: two looks and their difference.
 //!
-//! Softirqs and packets are counted for the machine, so that this is for a virtual machine in which nothing but the race has a
-//! network.
+//! Softirqs and packets are counted for the machine, so that this is for a virtual machine in which nothing but the
+//! race has a network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ use crate::{ByRole, LabError};
 /// The interrupts of both nodes' cards.
 pub(crate) type CardInterrupts = ByRole<Vec<Interrupt>>;
 
-/// The interrupts of the cards that nodes have taken. A driver may ask for others when a card comes up or gets other queues, so
-/// they are known when all that is done.
+/// The interrupts of the cards that nodes have taken. A driver may ask for others when a card comes up or gets other
+/// queues, so they are known when all that is done.
 pub(crate) fn interrupts(nodes: &ByRole<NodeSpec>) -> Result<CardInterrupts, LabError> {
     let of = |node: &NodeSpec| interrupts_of(&node.place, &node.wire);
     let ByRole { client, server } = nodes;

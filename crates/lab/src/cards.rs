@@ -1,7 +1,7 @@
 //! The cards at the ends of a race's wires: those of the virtual machine, two for each contender.
 //!
-//! All topologies stand at the same time, so each has a pair of its own, joined in the emulator. A topology takes its cards
-//! into its nodes and gives them back, as it does with all that it uses.
+//! All topologies stand at the same time, so each has a pair of its own, joined in the emulator. A topology takes its
+//! cards into its nodes and gives them back, as it does with all that it uses.
 
 mod proof;
 
@@ -39,8 +39,8 @@ pub struct CardWire {
 }
 
 impl CardWire {
-    /// A wire between two cards of one model. The driver says how many queues they will have when they are up; until then
-    /// the kernel may show as many as the card has at most.
+    /// A wire between two cards of one model. The driver says how many queues they will have when they are up; until
+    /// then the kernel may show as many as the card has at most.
     fn between(
         ends: ByRole<IfName>,
         sysfs: &NetSysfs,
@@ -158,8 +158,8 @@ pub(crate) fn leave_out(contenders: &mut [Contender], experiment: &Experiment) -
     Ok(())
 }
 
-/// Why a data path cannot race between two cards. No connection comes about through a tunnel over QEMU 11's `igb`, nor between
-/// that and `vmxnet3`.
+/// Why a data path cannot race between two cards. No connection comes about through a tunnel over QEMU 11's `igb`, nor
+/// between that and `vmxnet3`.
 fn unmet(path: &DataPath, card: Card) -> Option<String> {
     if path.between == Between::Router {
         return Some(format!("the router between its nodes would need two {card} cards more"));

@@ -140,7 +140,8 @@ impl Conversation for Channel {
     }
 
     fn cut(&mut self) {
-        // With what it has started; it leads a group of its own. Its input ends after it, so that it begins nothing by that.
+        // With what it has started; it leads a group of its own. Its input ends after it, so that it
+        // begins nothing by that.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
         self.to = None;

@@ -62,8 +62,8 @@ impl NodeCpus {
     }
 }
 
-/// The CPUs of this machine that were asked for from another one; without a wish, all that this process may use. `whose` says
-/// for which side: "client".
+/// The CPUs of this machine that were asked for from another one; without a wish, all that this process may use.
+/// `whose` says for which side: "client".
 ///
 /// # Errors
 /// [`LabError::Experiment`]: one does not exist here or is not allowed, or none is named.

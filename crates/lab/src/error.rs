@@ -267,7 +267,8 @@ impl LabError {
         }
     }
 
-    /// Where its connections or its objects did not come, that it broke; what this process could not do is no candidate's fault.
+    /// Where its connections or its objects did not come, that it broke; what this process could not do
+    /// is no candidate's fault.
     pub(crate) fn of_answers(self) -> LabError {
         let is_its_own = |why: &load::LoadError| {
             matches!(

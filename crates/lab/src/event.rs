@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Chosen;
 
-/// A step or a result of a race, for a listener that reports progress. Serialised, it comes from a guest or another machine.
+/// A step or a result of a race, for a listener that reports progress. Serialised, it comes from a
+/// guest or another machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Event {
     /// A virtual machine boots, in which the race will run.

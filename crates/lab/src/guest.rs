@@ -30,8 +30,8 @@ const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Loaded before the race. Hosts of containers have the first, by Docker or by what Kubernetes demands; nothing loads
 /// it by itself. The other comes with the first rule that needs it, and its parameters then appear in every namespace.
 const MODULES: &str = "br_netfilter nf_conntrack";
-/// Loaded before the race where there is such a module: AES by the processor's own instructions. On a machine udev loads it for
-/// the processor; a guest has no udev, and IPsec would encrypt by tables in memory.
+/// Loaded before the race where there is such a module: AES by the processor's own instructions. On a machine udev
+/// loads it for the processor; a guest has no udev, and IPsec would encrypt by tables in memory.
 const PROCESSOR_MODULES: &str = "aesni_intel";
 /// Loaded before a race of messages by RDMA verbs. The kernel knows no RDMA before, and nothing loads it by itself.
 const RDMA_MODULES: &str = " rdma_rxe ib_uverbs";
@@ -148,7 +148,8 @@ impl GuestRace<'_> {
     }
 }
 
-/// Where the guest looks for programs: it sees this machine's files, so that those of a directory of the user's are found.
+/// Where the guest looks for programs: it sees this machine's files, so that those of a directory of
+/// the user's are found.
 fn path(own: Option<&OsStr>) -> OsString {
     let mut path = OsString::from("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     if let Some(own) = own.filter(|own| !own.is_empty()) {

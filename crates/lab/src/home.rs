@@ -2,8 +2,8 @@
 //!
 //! Each race, and each topology that was left standing, is a unit of the lab's book ([`plan::Book`]): a directory
 //! `/run/hostgap/lab/<id>` with its journals and its servers' files. Its namespaces are called `hg-<id>-…`, and its
-//! programs and its switches are under such names, so that all are found even if a journal is damaged. Ids are all of one length:
-//! none begins with another, and so no name of one owner looks like that of another.
+//! programs and its switches are under such names, so that all are found even if a journal is damaged. Ids are all of
+//! one length: none begins with another, and so no name of one owner looks like that of another.
 
 mod sweep;
 
@@ -81,8 +81,9 @@ impl Home {
         Ok(self.book.begin()?)
     }
 
-    /// Takes the lock that lets one race at a time measure on this machine. If another process holds it, `waiting` is
-    /// called once with that process, and the call waits until the lock is free or `stop` returns true, which is `None`.
+    /// Takes the lock that lets one race at a time measure on this machine. If another process holds it,
+    /// `waiting` is called once with that process, and the call waits until the lock is free or `stop` returns
+    /// true, which is `None`.
     pub fn exclusive(
         &self,
         mut waiting: impl FnMut(u32),

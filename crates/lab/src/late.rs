@@ -24,12 +24,12 @@ use answer::AnsweredRequest;
 use cause::{Usual, causes};
 use evidence::{CpuInterval, SliceEvents, count, count_drops, is_loss};
 
-/// A slice: long enough that a retransmission time-out of 200 ms and its answer lie within most of them, and short enough
-/// for [`rest`].
+/// A slice: long enough that a retransmission time-out of 200 ms and its answer lie within most of them, and
+/// short enough for [`rest`].
 const SLICE: Duration = Duration::from_millis(400);
 
-/// How often each candidate is visited, each time for a slice that is watched and one that is not: four seconds of each.
-/// At 20,000 requests/s 800 answers are then beyond p99, and 8 beyond p99.99.
+/// How often each candidate is visited, each time for a slice that is watched and one that is not: four seconds of
+/// each. At 20,000 requests/s 800 answers are then beyond p99, and 8 beyond p99.99.
 const VISITS: usize = 10;
 
 /// What is reported. Half of the answers of a fast path take longer than the first, but a cause has to explain most of

@@ -18,8 +18,8 @@ pub(crate) struct Granted {
 /// Files that are open beside connections: namespaces, journals, epolls, the record.
 const OTHER_FILES: u64 = 256;
 
-/// All candidates keep all their connections open at the same time, and each takes a file. `own` is what those have that
-/// have a number of their own. Of several machines' clients this process has the first one's part.
+/// All candidates keep all their connections open at the same time, and each takes a file. `own` is what those have
+/// that have a number of their own. Of several machines' clients this process has the first one's part.
 pub(crate) fn connections(
     experiment: &Experiment,
     racing: usize,
@@ -82,8 +82,8 @@ fn has_ports(connections: u32) -> Result<(), LabError> {
     })
 }
 
-/// How many pools of connections a candidate has: of HTTP one for all sizes; plain bytes have a length, and so each size a
-/// pool of its own.
+/// How many pools of connections a candidate has: of HTTP one for all sizes; plain bytes have a length, and so each
+/// size a pool of its own.
 fn pools(workload: &Workload) -> u64 {
     if workload.kind.is_http() { 1 } else { workload.body_bytes.len() as u64 }
 }

@@ -1,5 +1,5 @@
-//! What is the same of an nginx that answers and of one that passes on: nothing of the machine's is read, and all files are
-//! under a directory of ours.
+//! What is the same of an nginx that answers and of one that passes on: nothing of the machine's is read, and all files
+//! are under a directory of ours.
 
 use std::fs;
 use std::path::Path;
@@ -17,8 +17,8 @@ pub(crate) fn args(dir: &Path, config: &str) -> Result<Vec<String>, LabError> {
     Ok(["-e", &text(&log), "-p", &text(dir), "-c", &text(&path)].map(str::to_owned).to_vec())
 }
 
-/// The beginning of a configuration: one worker a CPU, with places for so many connections. The kernel spreads connections
-/// over workers by a hash, so one worker may get nearly all of them.
+/// The beginning of a configuration: one worker a CPU, with places for so many connections. The kernel spreads
+/// connections over workers by a hash, so one worker may get nearly all of them.
 pub(crate) fn workers(dir: &Path, cpus: &CpuSet, connections: u32) -> String {
     let dir = dir.display();
     let places = worker_connections(connections);

@@ -1,5 +1,5 @@
-//! A race that runs elsewhere, in a virtual machine or on another machine: its events and the lines of its record come back
-//! over one stream.
+//! A race that runs elsewhere, in a virtual machine or on another machine: its events and the lines of its record come
+//! back over one stream.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};

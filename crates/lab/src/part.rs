@@ -58,7 +58,8 @@ impl AddAssign for RequestCounts {
     }
 }
 
-/// How many of the connections a client has: as many as each other, and the first ones one more where that leaves a rest.
+/// How many of the connections a client has: as many as each other, and the first ones one more where
+/// that leaves a rest.
 pub(crate) fn connections_of(client: usize, clients: usize, connections: u32) -> u32 {
     let clients = u32::try_from(clients).expect("there are few clients").max(1);
     let has_one_more = u32::try_from(client).is_ok_and(|client| client < connections % clients);

@@ -10,12 +10,12 @@ use crate::LabError;
 /// How much longer than a few everything may take for each connection. A connection takes some tens of microseconds; a
 /// CPU that is busy with other things makes ten times of it.
 const CONNECT_LIMIT: Duration = Duration::from_millis(1);
-/// For how long datagrams are sent to a UDP server, to see whether it answers, and for how long answers are waited for at
-/// first. Twice as long each time: a server may not be there yet, and the way may be long.
+/// For how long datagrams are sent to a UDP server, to see whether it answers, and for how long answers are waited for
+/// at first. Twice as long each time: a server may not be there yet, and the way may be long.
 const KNOCK: Duration = Duration::from_millis(10);
 
-/// Pools of connections, each with the size of the answers that it asks for. Of HTTP all sizes have the same one: as many
-/// for each would take as many open files.
+/// Pools of connections, each with the size of the answers that it asks for. Of HTTP all sizes have the same one: as
+/// many for each would take as many open files.
 pub(crate) struct Pools {
     kind: WorkloadKind,
     pools: Vec<(u32, Vec<Client>)>,

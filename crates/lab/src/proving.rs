@@ -16,8 +16,8 @@ pub enum MachineUse {
     Shared,
     /// Ours as a whole: a VM that was booted for the race.
     Ours,
-    /// The same, with cards at the ends of the wire. They have what the veth here has not, so that what is a card's is left to
-    /// [`crate::prove_on_cards`].
+    /// The same, with cards at the ends of the wire. They have what the veth here has not, so that what is a card's
+    /// is left to [`crate::prove_on_cards`].
     OursWithCards,
 }
 

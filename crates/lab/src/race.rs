@@ -65,7 +65,8 @@ pub struct RaceOptions {
     pub cpus: CpuSet,
     /// Policy of the threads of client and server.
     pub scheduling: Scheduling,
-    /// The machine that serves, and those with clients beside this one; `None`: this one does both, and its CPUs are shared out.
+    /// The machine that serves, and those with clients beside this one; `None`: this one does both, and its
+    /// CPUs are shared out.
     pub machines: Option<Arc<Machines>>,
     /// What virtual machine this is, if it is one of ours.
     pub guest: Option<String>,
@@ -225,15 +226,16 @@ impl Race {
         Ok(())
     }
 
-    /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file. Waits for the end of
-    /// another race on this machine, unless the server has a machine of its own.
+    /// Runs it. Whatever happens, what was built is taken down and finished rounds are in the record file. Waits for
+    /// the end of another race on this machine, unless the server has a machine of its own.
     ///
     /// # Errors
     /// [`LabError::Busy`]: it does not wait. Others say what could not be built, raced or taken down.
     pub fn run(self, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let (home, stop) = (self.home.clone(), Arc::clone(&self.settings.stop));
         if self.settings.machines.is_some() {
-            // The other machine is held already. A race from there to here would wait for that one, and this one for it.
+            // The other machine is held already. A race from there to here would wait for that one, and
+            // this one for it.
             return at_once(&home, emit, |claim, emit| self.recorded(claim, emit));
         }
         let ran = in_turn(&home, &stop, emit, |claim, emit| self.recorded(claim, emit))?;
@@ -342,8 +344,8 @@ fn leave_out_wires(contenders: &mut [Contender], underlay: &Underlay, facts: &Fa
     Ok(())
 }
 
-/// Ends the record of a race that has run since `started`, with what became of it. Reports the first error: the other follows
-/// from it.
+/// Ends the record of a race that has run since `started`, with what became of it. Reports the first error: the
+/// other follows from it.
 pub(crate) fn concluded(
     writer: Writer,
     started: Instant,

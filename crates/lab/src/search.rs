@@ -44,7 +44,8 @@ pub struct Sought {
     pub objective: Objective,
     /// What it may take.
     pub budget: Duration,
-    /// The smallest gain that must be found, as a share: 0.05 is 5 %. Response times and CPU time can fall by 0.9 at most.
+    /// The smallest gain that must be found, as a share: 0.05 is 5 %. Response times and CPU time can fall
+    /// by 0.9 at most.
     pub resolve: f64,
 }
 

@@ -50,7 +50,8 @@ pub struct Topology {
     pub pod_mtu_bytes: u32,
     /// All of it that is not plugins' work, in order.
     pub plan: Plan,
-    /// The keys of the nodes' tunnels, where these encrypt. The plan has files for them, which are written when it is built.
+    /// The keys of the nodes' tunnels, where these encrypt. The plan has files for them, which are written
+    /// when it is built.
     keys: Option<TunnelKeys>,
     /// What plugins do to the pods afterwards, if there are any.
     pub attachments: Option<ByRole<Attachment>>,

@@ -52,8 +52,8 @@ impl Method {
         }
     }
 
-    /// Learns from the reference's capacity how long an answer takes: in a closed loop each connection waits for one, so
-    /// that their number is rate times time (Little's law).
+    /// Learns from the reference's capacity how long an answer takes: in a closed loop each connection waits for one,
+    /// so that their number is rate times time (Little's law).
     pub(crate) fn learn(&mut self, found: &Capacity, connections: usize) {
         let answer_s = connections as f64 / found.rate_per_s;
         self.answer = self.answer.max(Duration::try_from_secs_f64(answer_s).unwrap_or_default());
@@ -81,12 +81,13 @@ const BUSY_LIMIT_PERMILLE: u32 = 990;
 /// and a slice of 100 ms one tick is 50.
 const STEAL_LIMIT_PERMILLE: u32 = 25;
 
-/// The limit of the share of a trial that lies within windows around stalls, in permille. What is left is as good as any
-/// other time, but the reference's other trials of the round should not be compared with a handful of requests.
+/// The limit of the share of a trial that lies within windows around stalls, in permille. What is left is as good as
+/// any other time, but the reference's other trials of the round should not be compared with a handful of requests.
 const LEFT_OUT_LIMIT_PERMILLE: u32 = 500;
 
-/// After the schedule's end an answer is waited for so many times as long as one takes at the capacity, beyond what the wire
-/// takes: a machine that does other work meanwhile is that much slower. So is a datagram, before its socket sends the next.
+/// After the schedule's end an answer is waited for so many times as long as one takes at the capacity, beyond what
+/// the wire takes: a machine that does other work meanwhile is that much slower. So is a datagram, before its
+/// socket sends the next.
 const ANSWERS_WAITED_FOR: u32 = 4;
 
 /// How many connections a client has for answers of a size.
@@ -94,12 +95,12 @@ pub(crate) fn connections(subject: &mut dyn Subject, body_bytes: u32) -> usize {
     subject.clients(body_bytes).iter().map(Client::connections).sum()
 }
 
-/// A slice that does not count is repeated at most so often. Then the candidate goes without it, and the report says so, or
-/// it is broken if it never answered.
+/// A slice that does not count is repeated at most so often. Then the candidate goes without it, and the report says
+/// so, or it is broken if it never answered.
 pub(crate) const REPEATS: usize = 2;
 
-/// Runs a trial. `indexes` are the record's, of entrant and load. Where one of several clients is lost, the trial does not
-/// count, and has nothing of the others either.
+/// Runs a trial. `indexes` are the record's, of entrant and load. Where one of several clients is lost, the trial does
+/// not count, and has nothing of the others either.
 pub(crate) fn measure(
     subject: &mut dyn Subject,
     method: &Method,
@@ -129,7 +130,7 @@ fn measured(
     subject.begin(warmup)?;
     run_everywhere(subject, method, load, warmup, (None, None))?;
     let slice = subject.patience().slice(method.slice);
-    make_ready(subject, load)?;
+    make_ready(subject, load.body_bytes)?;
     let before = subject.count()?;
     let witness = method.witness.as_deref().and_then(Witnesses::watching);
     let (outcome, elsewhere) = run_everywhere(subject, method, load, slice, (witness, Some(indexes)))?;
@@ -139,7 +140,8 @@ fn measured(
     Ok(trial)
 }
 
-/// What a client's slice gave and cost since `before`, and whether it counts. So many requests were answered to others in it.
+/// What a client's slice gave and cost since `before`, and whether it counts. So many requests were answered
+/// to others in it.
 pub(crate) fn judged(
     subject: &mut dyn Subject,
     method: &Method,
@@ -155,8 +157,9 @@ pub(crate) fn judged(
     Ok(record(outcome, &usage, indexes, void))
 }
 
-/// Sends one slice of load from all clients and waits for the answers: what came of this machine's part, which a witness may
-/// watch, and of the others'. `measured` are the record's indexes, where it is the measured part of a trial.
+/// Sends one slice of load from all clients and waits for the answers: what came of this machine's part,
+/// which a witness may watch, and of the others'. `measured` are the record's indexes, where it is the
+/// measured part of a trial.
 ///
 /// The others are told first, so that all begin within the time that a line takes to them.
 pub(crate) fn run_everywhere(
@@ -175,8 +178,8 @@ pub(crate) fn run_everywhere(
 }
 
 /// Looks at every connection: of thousands of them that takes milliseconds, which are no part of what requests cost.
-fn make_ready(subject: &mut dyn Subject, load: &Load) -> Result<(), LabError> {
-    let ready = subject.clients(load.body_bytes).iter_mut().try_for_each(Client::make_ready);
+pub(crate) fn make_ready(subject: &mut dyn Subject, body_bytes: u32) -> Result<(), LabError> {
+    let ready = subject.clients(body_bytes).iter_mut().try_for_each(Client::make_ready);
     ran(subject, ready)
 }
 
@@ -191,8 +194,8 @@ pub(crate) fn rest(method: &Method, runs: Duration) {
 
 /// Long enough for two requests on each connection, whatever the rate: a TCP connection that was idle for longer than
 /// its time-out acknowledges at once for a while and starts again with a small window, which is not to be measured.
-/// Where there are so many connections that each is idle for so long between any two of its requests, that is their usual
-/// state, and no warm-up changes it.
+/// Where there are so many connections that each is idle for so long between any two of its requests, that is their
+/// usual state, and no warm-up changes it.
 pub(crate) fn warmup(wanted: Duration, load: &Load, connections: usize) -> Duration {
     let between = load.rate_per_s.map_or(0.0, |rate| connections as f64 / rate);
     let twice = if between < RTO_MIN_S { 2.0 * between } else { 0.0 };
@@ -317,13 +320,14 @@ pub(crate) fn is_of_the_path(void: &Void) -> bool {
     }
 }
 
-/// What keeps a slice beside the trials from counting: most of what was sent was never answered, though the generator ran.
+/// What keeps a slice beside the trials from counting: most of what was sent was never answered,
+/// though the generator ran.
 pub(crate) fn unanswered_slice(load: &Load, outcome: &Outcome) -> Option<Void> {
     if kept_from_running(load, outcome).is_some() { None } else { unanswered(outcome) }
 }
 
-/// Holds a slice, and again while it is void, as often as a trial is repeated: one without answers may be the machine's doing.
-/// A candidate that answers in none of them is broken.
+/// Holds a slice, and again while it is void, as often as a trial is repeated: one without answers may be the machine's
+/// doing. A candidate that answers in none of them is broken.
 pub(crate) fn until_answered<T>(
     candidate: &str,
     emit: &mut dyn FnMut(Event),
@@ -386,8 +390,8 @@ fn starved(thread: &ThreadCost, outcome: &Outcome) -> f64 {
     (thread.starved() - stalled).max(0.0)
 }
 
-/// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: a client that sends as much as
-/// goes is not late, and has no idle time to lack.
+/// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: a client that sends as
+/// much as goes is not late, and has no idle time to lack.
 pub(crate) fn stolen(usage: &Usage) -> Option<Void> {
     too_much(usage.steal_permille())
 }

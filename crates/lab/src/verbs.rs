@@ -1,9 +1,10 @@
 //! Messages by RDMA verbs: the devices by which they go, and which candidates cannot race there.
 //!
-//! The devices are of software RoCE, which makes packets of UDP in the kernel. Up to Linux 6.12 at least it receives them in the
-//! machine's own network namespace alone, so that is where the wire is, beside those of the nodes. Processes reach a device from
-//! any namespace as long as the machine shares its devices among them, which is the usual mode: a pod uses the host's device, and
-//! no data path is between. A race makes nothing in a machine's own namespace, so such a race runs in a virtual machine.
+//! The devices are of software RoCE, which makes packets of UDP in the kernel. Up to Linux 6.12 at least it receives
+//! them in the machine's own network namespace alone, so that is where the wire is, beside those of the nodes.
+//! Processes reach a device from any namespace as long as the machine shares its devices among them, which is the usual
+//! mode: a pod uses the host's device, and no data path is between. A race makes nothing in a machine's own namespace,
+//! so such a race runs in a virtual machine.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -28,8 +29,8 @@ pub struct RdmaWire {
 }
 
 impl RdmaWire {
-    /// The wire of a candidate, if its messages go by verbs; `number` says its place among the candidates. It is not asked for
-    /// others: those of a search have no such place.
+    /// The wire of a candidate, if its messages go by verbs; `number` says its place among the candidates. It is not
+    /// asked for others: those of a search have no such place.
     ///
     /// # Panics
     /// If more candidates stand than can.
@@ -69,8 +70,8 @@ fn letter(part: SocketRole) -> char {
     }
 }
 
-/// Marks the contenders that cannot race because they would need devices in the machine's own namespace. It is an error if one
-/// of them is required.
+/// Marks the contenders that cannot race because they would need devices in the machine's own namespace. It is an error
+/// if one of them is required.
 pub(crate) fn leave_out(contenders: &mut [Contender], in_guest: bool) -> Result<(), LabError> {
     let needy = contenders.iter_mut().filter(|contender| contender.stack.kind == StackKind::Verbs);
     for contender in needy.filter(|_| !in_guest) {

@@ -158,8 +158,8 @@ impl Patience {
         Duration::from_millis(1500) + self.crowded * 8 + Duration::from_secs_f64(carried)
     }
 
-    /// How long a datagram at least is under way with its answer before it is taken for lost, beyond what a server takes: an
-    /// answer that comes later still counts.
+    /// How long a datagram at least is under way with its answer before it is taken for lost, beyond what a server
+    /// takes: an answer that comes later still counts.
     pub fn datagram(&self) -> Duration {
         Duration::from_millis(1) + self.crowded * 2
     }

@@ -9,9 +9,9 @@ use load::Outcome;
 use load::witness::{COARSE, FINE};
 use record::{Experiment, Stall, Witnessed};
 
-/// Witnesses, the finest first, each with the factor by which it may change the median, either way. A witness whose ticks
-/// keep idle CPUs awake makes the median shorter, and that of a server which never sleeps stays as it is, so a ratio to the
-/// first is bent. The last one may change more: without it the tails are the machine's.
+/// Witnesses, the finest first, each with the factor by which it may change the median, either way. A witness whose
+/// ticks keep idle CPUs awake makes the median shorter, and that of a server which never sleeps stays as it is, so a
+/// ratio to the first is bent. The last one may change more: without it the tails are the machine's.
 const WITNESSES: [(Senses, f64); 2] = [(FINE, 1.02), (COARSE, 1.1)];
 
 /// Witnesses of the nodes' CPUs, of which one watches.
@@ -60,8 +60,9 @@ pub(crate) fn witness(experiment: &Experiment, cpus: &CpuSet) -> Result<Arc<Witn
     Witnesses::of(cpus).map(Arc::new).map_err(|error| format!("none: could not {error:#}"))
 }
 
-/// Whether QEMU's TCG emulates this machine's CPUs. They stand still all the time, whenever QEMU translates. And to attach
-/// at a tracepoint the kernel rewrites its own running code, which TCG was seen to execute half-written: the guest died.
+/// Whether QEMU's TCG emulates this machine's CPUs. They stand still all the time, whenever QEMU translates. And
+/// to attach at a tracepoint the kernel rewrites its own running code, which TCG was seen to execute
+/// half-written: the guest died.
 fn is_emulated() -> bool {
     let model = Procfs::kernel().cpu_model().ok().flatten();
     model.is_some_and(|model| model.contains("QEMU TCG"))

@@ -13,8 +13,8 @@ use crate::{BuiltTopology, LabError};
 /// one per cent on a shared virtual machine.
 const PAIRS: u32 = 12;
 
-/// Lets the finest witness watch that does not change the median too much at the highest rate, or none. Without a rate it
-/// changes nothing. Returns what it takes for a stall and leaves out for one; where each changes too much, the last.
+/// Lets the finest witness watch that does not change the median too much at the highest rate, or none. Without a rate
+/// it changes nothing. Returns what it takes for a stall and leaves out for one; where each changes too much, the last.
 pub(crate) fn choose(
     witnesses: &Witnesses,
     reference: &mut BuiltTopology,
@@ -39,14 +39,14 @@ pub(crate) fn choose(
     Ok(described.expect("there is a witness at least"))
 }
 
-/// Whether a witness changes the median by more than a factor, up or down, by the best estimate that there is: a coarser one
-/// can watch in its place.
+/// Whether a witness changes the median by more than a factor, up or down, by the best estimate that there is: a
+/// coarser one can watch in its place.
 fn seems_too_much(cost: &WitnessCost, change_max: f64) -> bool {
     !(change_max.recip()..=change_max).contains(&cost.ratio)
 }
 
-/// Whether it does beyond doubt: without the last one the tails are the machine's, which is worse than a median that may have
-/// changed.
+/// Whether it does beyond doubt: without the last one the tails are the machine's, which is worse than a median
+/// that may have changed.
 fn surely_is_too_much(cost: &WitnessCost, change_max: f64) -> bool {
     cost.low > change_max || cost.high < change_max.recip()
 }

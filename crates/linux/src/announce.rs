@@ -1,8 +1,8 @@
-//! A machine says by itself which Ethernet address its addresses have, so that neighbours which know another one forget that
-//! at once.
+//! A machine says by itself which Ethernet address its addresses have, so that neighbours which know another one
+//! forget that at once.
 //!
-//! Sources: RFC 5227 §3 for IPv4: an announcement is an ARP request of the address for itself. RFC 4861 §7.2.6 for IPv6: an
-//! unsolicited neighbour advertisement to all nodes, with the override flag.
+//! Sources: RFC 5227 §3 for IPv4: an announcement is an ARP request of the address for itself. RFC 4861 §7.2.6 for
+//! IPv6: an unsolicited neighbour advertisement to all nodes, with the override flag.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -21,11 +21,12 @@ const OVERRIDE: u8 = 0x20;
 /// The option with the Ethernet address of the target, and its length in units of eight bytes.
 const TARGET_LINK_ADDRESS: [u8; 2] = [2, 1];
 
-/// Announces addresses of a link, which is up and has them and this Ethernet address, in the calling thread's namespace.
+/// Announces addresses of a link, which is up and has them and this Ethernet address, in the calling thread's
+/// namespace.
 ///
-/// No packet socket does it: to close one waits for a grace period of RCU, which takes longer than to make a container's
-/// whole link. For IPv4 the kernel is told to use a neighbour, which is the address itself, and it announces that three times
-/// within two seconds.
+/// No packet socket does it: to close one waits for a grace period of RCU, which takes longer than to make a
+/// container's whole link. For IPv4 the kernel is told to use a neighbour, which is the address itself, and it
+/// announces that three times within two seconds.
 ///
 /// # Errors
 /// One of them cannot be announced.

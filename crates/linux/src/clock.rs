@@ -13,8 +13,8 @@ pub fn now_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// Nanoseconds of `CLOCK_BOOTTIME`: as [`now_ns`], and it goes on while the machine sleeps. For deadlines that count for
-/// the process at the other end.
+/// Nanoseconds of `CLOCK_BOOTTIME`: as [`now_ns`], and it goes on while the machine sleeps. For deadlines that count
+/// for the process at the other end.
 pub fn boot_ns() -> u64 {
     nanoseconds(ClockId::Boottime)
 }
@@ -24,8 +24,8 @@ pub fn unix_s() -> u64 {
     nanoseconds(ClockId::Realtime) / 1_000_000_000
 }
 
-/// Nanoseconds of CPU time that the calling thread has had, its own work and the kernel's on its behalf. Unlike the others
-/// it enters the kernel, which takes a fraction of a microsecond.
+/// Nanoseconds of CPU time that the calling thread has had, its own work and the kernel's on its behalf. Unlike the
+/// others it enters the kernel, which takes a fraction of a microsecond.
 pub fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }

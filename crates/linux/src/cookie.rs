@@ -39,8 +39,8 @@ pub fn visible_cookies() -> Result<BTreeSet<u64>> {
     Ok(cookies)
 }
 
-/// The network namespace that has a link of a device, by the device's [address](NetSysfs::bus_address), among those that
-/// [can be found](visible_cookies).
+/// The network namespace that has a link of a device, by the device's [address](NetSysfs::bus_address), among those
+/// that [can be found](visible_cookies).
 ///
 /// # Errors
 /// As there.

@@ -221,7 +221,8 @@ impl Files {
     fn tx_queues(&self, at: &str) -> Result<Vec<TxQueue>> {
         let queues = self.queue_directories(at, "tx-")?;
         let queue = |path: &String| {
-            // The kernel does not report xps_cpus of a single queue; this file is read so that the queue is in a collected tree.
+            // The kernel does not report xps_cpus of a single queue; this file is read so that the queue is
+            // in a collected tree.
             self.read(&format!("{path}/tx_timeout"))?;
             Ok(TxQueue { xps: self.mask(&format!("{path}/xps_cpus"))? })
         };

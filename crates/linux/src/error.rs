@@ -53,8 +53,8 @@ impl Error {
         }
     }
 
-    /// The same, with how taking back went what had been made until then: what failed first is what counts, but what is left is to
-    /// be known too.
+    /// The same, with how taking back went what had been made until then: what failed first is what counts, but what is
+    /// left is to be known too.
     #[must_use]
     pub fn and_left(self, taken_back: Result<()>) -> Error {
         let Err(left) = taken_back else { return self };

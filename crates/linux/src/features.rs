@@ -45,8 +45,8 @@ pub enum Feature {
     /// Tunnels of GENEVE as ports of such a datapath.
     #[serde(rename = "open_vswitch_geneve")]
     OpenVSwitchGeneve,
-    /// What an Open vSwitch needs that forwards in user space, with ports of AF_XDP: its programs, what libxdp loads, and links
-    /// of kind tun.
+    /// What an Open vSwitch needs that forwards in user space, with ports of AF_XDP: its programs, what libxdp loads,
+    /// and links of kind tun.
     #[serde(rename = "open_vswitch_af_xdp")]
     OpenVSwitchAfXdp,
     /// Links of kind macvlan.
@@ -215,7 +215,8 @@ pub fn services() -> std::result::Result<(), Unmet> {
     bpf::try_services().map_err(|why| Unmet { feature: Feature::BpfServices, why })
 }
 
-/// Whether [`Feature::WireGuard`] is there, without a try of the others. As in real use, the kernel may load the module.
+/// Whether [`Feature::WireGuard`] is there, without a try of the others. As in real use, the kernel
+/// may load the module.
 pub fn wireguard() -> std::result::Result<(), Unmet> {
     let world = Netns::anonymous().and_then(|world| Ok((Netlink::open_in(&world)?, world)));
     let tried = world

@@ -61,7 +61,8 @@ impl EchoSocket {
         Ok(EchoSocket { socket, is_v6 })
     }
 
-    /// Sets after how many routers its packets end. With 1 the first one that is to forward a packet returns it with an error.
+    /// Sets after how many routers its packets end. With 1 the first one that is to forward a packet returns
+    /// it with an error.
     ///
     /// # Errors
     /// The kernel refuses, as for 0.
@@ -73,8 +74,8 @@ impl EchoSocket {
         }
     }
 
-    /// Gives its packets a source address of the node's; otherwise the kernel chooses one. What comes to another address is no
-    /// longer read.
+    /// Gives its packets a source address of the node's; otherwise the kernel chooses one. What comes to another
+    /// address is no longer read.
     ///
     /// # Errors
     /// The node does not have the address.
@@ -88,8 +89,8 @@ impl EchoSocket {
         self.is_v6
     }
 
-    /// Sends a request whose IP packet has so many bytes. False: the way begins with a link that carries less, or there is no
-    /// way at the moment, or nothing more can be sent now.
+    /// Sends a request whose IP packet has so many bytes. False: the way begins with a link that carries less, or there
+    /// is no way at the moment, or nothing more can be sent now.
     ///
     /// # Errors
     /// The address is of another family, or the kernel refuses for another reason.
@@ -109,8 +110,8 @@ impl EchoSocket {
         }
     }
 
-    /// The same for callers that report why nothing was sent: `EMSGSIZE` where the link carries less, `ENETUNREACH` without a
-    /// route, `EPERM` where a rule of this machine drops it.
+    /// The same for callers that report why nothing was sent: `EMSGSIZE` where the link carries less, `ENETUNREACH`
+    /// without a route, `EPERM` where a rule of this machine drops it.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -147,8 +148,8 @@ impl EchoSocket {
         }
     }
 
-    /// The next message that has come about an echo request, this socket's or another one's of this machine; `None`: none
-    /// waits.
+    /// The next message that has come about an echo request, this socket's or another one's of this
+    /// machine; `None`: none waits.
     ///
     /// # Errors
     /// The socket cannot be read.

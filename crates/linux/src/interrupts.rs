@@ -72,9 +72,9 @@ impl Interrupts {
     }
 }
 
-/// The queue that an interrupt serves, taken from the number at the end of its name; mlx5 appends an address to that. A card
-/// with one interrupt gives it the name of its link, whose number says nothing: that is of the first queue.
-/// `None` for an interrupt without a queue (`virtio1-config`, `mlx5_async0`, `eth0-event-4` of vmxnet3).
+/// The queue that an interrupt serves, taken from the number at the end of its name; mlx5 appends an address to that. A
+/// card with one interrupt gives it the name of its link, whose number says nothing: that is of the first queue. `None`
+/// for an interrupt without a queue (`virtio1-config`, `mlx5_async0`, `eth0-event-4` of vmxnet3).
 pub fn queue_of(name: &str) -> Option<u16> {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     if name.contains("async") || name.contains("event") {

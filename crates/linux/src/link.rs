@@ -39,8 +39,8 @@ pub enum LinkKind {
     },
     /// A software switch; its ports are the links that have it as master.
     Bridge,
-    /// A link that gives what it sends back to the stack, as if it had just arrived where it was redirected from. So the
-    /// queueing discipline at its root holds what another link of the namespace receives (`ifb`).
+    /// A link that gives what it sends back to the stack, as if it had just arrived where it was redirected from. So
+    /// the queueing discipline at its root holds what another link of the namespace receives (`ifb`).
     Ifb,
     /// Ethernet in UDP (RFC 7348).
     Vxlan(Vxlan),
@@ -51,7 +51,8 @@ pub enum LinkKind {
         /// The UDP port, as [`Vxlan::port`].
         port: u16,
     },
-    /// Encrypted IP packets in UDP (WireGuard, Linux 5.6). It has no Ethernet header, and no key or peer when it is made.
+    /// Encrypted IP packets in UDP (WireGuard, Linux 5.6). It has no Ethernet header, and no key or peer
+    /// when it is made.
     WireGuard,
     /// Another Ethernet address on a parent link.
     Macvlan {

@@ -55,8 +55,8 @@ impl Napis {
         }
     }
 
-    /// The number of each NAPI of a link, by its id, which with some drivers is another after the link was down. Empty where
-    /// no queue is polled, and before Linux 6.13.
+    /// The number of each NAPI of a link, by its id, which with some drivers is another after the link was down. Empty
+    /// where no queue is polled, and before Linux 6.13.
     pub fn read(&self, index: u32, number: NapiNumber) -> Result<BTreeMap<u32, u64>> {
         let attempted = || format!("list the NAPIs of link {index}");
         let mut request = MessageBody::default();

@@ -102,7 +102,8 @@ impl Netns {
         }
     }
 
-    /// The identity of a namespace (`net:[4026531840]`), as long as it stands: the next one may get the number of one that is gone.
+    /// The identity of a namespace (`net:[4026531840]`), as long as it stands: the next one may get the number of
+    /// one that is gone.
     pub fn inode(&self) -> Result<u64> {
         let stat = rustix::fs::fstat(&self.fd).attempt(|| format!("identify {}", self.describe()))?;
         Ok(stat.st_ino)
@@ -187,11 +188,11 @@ pub fn list() -> Result<Vec<NetnsName>> {
     Ok(names.into_iter().collect())
 }
 
-/// The processes of which a thread is in one of the namespaces; never the calling process. Processes that end meanwhile, or
-/// that may not be read, are left out.
+/// The processes of which a thread is in one of the namespaces; never the calling process. Processes that end
+/// meanwhile, or that may not be read, are left out.
 ///
-/// They are found by the namespaces' [numbers](Netns::inode), which the kernel gives to others as soon as a namespace is gone:
-/// hence open namespaces, not numbers.
+/// They are found by the namespaces' [numbers](Netns::inode), which the kernel gives to others as soon as a namespace
+/// is gone: hence open namespaces, not numbers.
 pub fn pids_in(namespaces: &[Netns]) -> Result<Vec<u32>> {
     pids_at(&inodes_of(namespaces)?)
 }

@@ -26,13 +26,13 @@ pub struct Route {
     /// The path MTU in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// The path MTU holds for all packets (`mtu lock`): no message of a router changes it, and it bounds what programs find
-    /// by `bpf_fib_lookup` too (`ip_mtu_from_fib_result`, `ip6_mtu_from_fib6`). The kernel clears DF in the IPv4 packets that the
-    /// node itself sends there (`ip_dont_fragment`).
+    /// The path MTU holds for all packets (`mtu lock`): no message of a router changes it, and it bounds what programs
+    /// find by `bpf_fib_lookup` too (`ip_mtu_from_fib_result`, `ip6_mtu_from_fib6`). The kernel clears DF in the IPv4
+    /// packets that the node itself sends there (`ip_dont_fragment`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mtu_locked: bool,
-    /// Order among routes to the same destination, lowest first; `None` is the kernel's default, 0 for IPv4 and 1024 for
-    /// IPv6.
+    /// Order among routes to the same destination, lowest first; `None` is the kernel's default, 0 for IPv4
+    /// and 1024 for IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
     /// The tunnel into which packets are put; `dev` is then a device such as [`LinkKind::VxlanExternal`].

@@ -22,8 +22,8 @@ pub(crate) fn random<const BYTES: usize>(what: &str) -> Result<[u8; BYTES]> {
     Ok(bytes)
 }
 
-/// Writes a line to a file that root alone can read (mode 0600), whole or not at all. A file of the name gives way. `what` it
-/// is, is for the error.
+/// Writes a line to a file that root alone can read (mode 0600), whole or not at all. A file of the name gives way.
+/// `what` it is, is for the error.
 ///
 /// # Errors
 /// The file cannot be written beside its name, or not be renamed.

@@ -47,8 +47,8 @@ pub fn write(key: &Key, value: &str) -> Result<()> {
     SysctlTree::kernel().write(key, value)
 }
 
-/// Lets this process write parameters where `/proc/sys` is mounted read-only, as container runtimes have it: the mount of
-/// the process's own mount namespace is made writable. Does nothing where it is. Needs `CAP_SYS_ADMIN`.
+/// Lets this process write parameters where `/proc/sys` is mounted read-only, as container runtimes have it: the mount
+/// of the process's own mount namespace is made writable. Does nothing where it is. Needs `CAP_SYS_ADMIN`.
 ///
 /// # Errors
 /// The kernel or a security module (AppArmor's profile of containers) refuses.

@@ -1,11 +1,12 @@
-//! TCP segments that belong to no connection of their receiver. A host answers one that arrives whole with a reset
-//! (RFC 9293 §3.10.7.1), and drops one with a wrong checksum without a word. So a sender finds out, with no program at the
+//! TCP segments that belong to no connection of their receiver. A host answers one that arrives whole with a reset (RFC
+//! 9293 §3.10.7.1), and drops one with a wrong checksum without a word. So a sender finds out, with no program at the
 //! other end, whether what it leaves to a link comes out right: to fill in checksums, and to cut large packets.
 //!
-//! The socket is put into an open connection that no other program knows (`TCP_REPAIR`, made for moving processes between
-//! machines), and sends in it as any other does. What leaves nothing to the link is made by hand and sent beside it, as a
-//! segment of the same connection. So the resets for all meet the same receiver, which verifies their checksums: over IPv6
-//! a host leaves that of a reset to its own link, and what that one breaks must not count for one kind alone.
+//! The socket is put into an open connection that no other program knows (`TCP_REPAIR`, made for moving processes
+//! between machines), and sends in it as any other does. What leaves nothing to the link is made by hand and sent
+//! beside it, as a segment of the same connection. So the resets for all meet the same receiver, which verifies
+//! their checksums: over IPv6 a host leaves that of a reset to its own link, and what that one breaks must not count
+//! for one kind alone.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -75,10 +76,11 @@ struct Connection {
 }
 
 impl TcpProbe {
-    /// Sends once, and waits for the reset. False: none came in time, which may have other reasons than a wrong checksum.
+    /// Sends once, and waits for the reset. False: none came in time, which may have other reasons
+    /// than a wrong checksum.
     ///
-    /// It takes `CAP_NET_ADMIN` and `CAP_NET_RAW`. No more than 0.9 s can be waited: after a second the kernel sends the
-    /// first segment again, alone.
+    /// It takes `CAP_NET_ADMIN` and `CAP_NET_RAW`. No more than 0.9 s can be waited: after a second the kernel sends
+    /// the first segment again, alone.
     ///
     /// # Errors
     /// The host has no way to the address by this link, a rule of its own forbids it, or the kernel lacks something.
@@ -156,8 +158,8 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Without it the kernel would end the connection with a packet, and send that and the data again for minutes. One
-        // that was reset is over, and nothing is lost if it refuses.
+        // Without it the kernel would end the connection with a packet, and send that and the data again for minutes.
+        // One that was reset is over, and nothing is lost if it refuses.
         let _ = set(&self.socket, libc::IPPROTO_TCP, libc::TCP_REPAIR, &[1]);
     }
 }
@@ -166,7 +168,8 @@ fn random() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }
 
-/// A segment with its checksum and a few bytes of data, as the kernel sends them. `number` is where both directions are.
+/// A segment with its checksum and a few bytes of data, as the kernel sends them. `number` is
+/// where both directions are.
 fn segment(from: IpAddr, to: IpAddr, port: u16, number: u32) -> [u8; TCP_BYTES + FEW_BYTES] {
     let mut segment = [0; TCP_BYTES + FEW_BYTES];
     segment[0..2].copy_from_slice(&port.to_be_bytes());

@@ -153,8 +153,8 @@ fn value_of(text: &str, name: &str) -> u64 {
     value.unwrap_or_default()
 }
 
-/// Files of a group are named `controller.what`, or are the few of version 1 without a dot. Other names with a dot are groups
-/// (`docker-1a2b.scope`, `lxc.payload.web` of LXC and Incus, `k8s.io` of containerd).
+/// Files of a group are named `controller.what`, or are the few of version 1 without a dot. Other names with a dot are
+/// groups (`docker-1a2b.scope`, `lxc.payload.web` of LXC and Incus, `k8s.io` of containerd).
 fn is_file(name: &str) -> bool {
     /// Those of both versions, and what every group has. Source: kernel/cgroup, mm, block, net/core.
     const CONTROLLERS: [&str; 19] = [

@@ -2,8 +2,9 @@
 //! write.
 //!
 //! The view is a mount namespace that the program is started in, or into which a thread moves that starts several
-//! programs. It ends with all of them, and with every process that they left running. No mount in it is visible outside, so there is nothing to undo. Where a directory such as
-//! `/run` is private, its existing contents stay visible, and new files go into a directory that the starter names.
+//! programs. It ends with all of them, and with every process that they left running. No mount in it is visible
+//! outside, so there is nothing to undo. Where a directory such as `/run` is private, its existing contents stay
+//! visible, and new files go into a directory that the starter names.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr, OsString};
@@ -27,8 +28,8 @@ use crate::mountinfo::{self, Mount};
 /// The machine's files as a program is shown them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
-    /// Directories that are empty for it and in memory; ignored where the machine has none. They are made before those of
-    /// [`View::own`], whose files may lie in them. A mount that a program with fresh kernel files
+    /// Directories that are empty for it and in memory; ignored where the machine has none. They are made before those
+    /// of [`View::own`], whose files may lie in them. A mount that a program with fresh kernel files
     /// ([`Spawn::fresh_kernel_files`](crate::process::Spawn)) makes there stays for the next one.
     pub empty: Vec<PathBuf>,
     /// Where it may write.
@@ -215,8 +216,9 @@ fn mount_empty(at: &Path) -> Result<Option<PathBuf>> {
     Ok(Some(at))
 }
 
-/// Moves the calling thread, which was started for that, into a mount namespace whose `/proc` and `/sys` can be changed
-/// unseen, and mounts a `/sys` of the thread's network namespace. [`with_its_own_proc`] does the same for `/proc` later.
+/// Moves the calling thread, which was started for that, into a mount namespace whose `/proc` and `/sys` can
+/// be changed unseen, and mounts a `/sys` of the thread's network namespace. [`with_its_own_proc`] does the
+/// same for `/proc` later.
 pub(crate) fn refresh_kernel_files() -> Result<()> {
     let attempted = || "make a mount namespace";
     unshare().attempt(attempted)?;

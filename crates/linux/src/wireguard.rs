@@ -17,8 +17,8 @@ use crate::{Error, IfName, NameError, Result, secret};
 /// Bytes of a key (`WG_KEY_LEN`).
 pub(crate) const KEY_BYTES: usize = 32;
 
-/// What a device is known by: the point of Curve25519 that belongs to its private key. In files 44 characters of base64,
-/// as `wg` has it.
+/// What a device is known by: the point of Curve25519 that belongs to its private key. In files 44 characters of
+/// base64, as `wg` has it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey(pub [u8; KEY_BYTES]);
@@ -36,7 +36,8 @@ pub struct WireGuardPeer {
     pub key: PublicKey,
     /// Where packets for it are sent until it is heard from elsewhere.
     pub endpoint: SocketAddr,
-    /// The addresses that its packets may come from; packets to these go to it. A prefix belongs to one peer of a device.
+    /// The addresses that its packets may come from; packets to these go to it. A prefix belongs to one
+    /// peer of a device.
     pub allowed: Vec<IpNet>,
     /// After how many silent seconds it is sent an empty packet, which keeps an address translator's entry; 0: never.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -1,7 +1,7 @@
 //! IPsec as the kernel has it (xfrm): security associations, and the policies that say which packets have to take one.
 //!
-//! Of all that xfrm can do this is what encrypts a pod network: ESP (RFC 4303) in tunnel mode with AES-128-GCM and its full
-//! tag of 16 bytes (RFC 4106).
+//! Of all that xfrm can do this is what encrypts a pod network: ESP (RFC 4303) in tunnel mode with AES-128-GCM and its
+//! full tag of 16 bytes (RFC 4106).
 
 use std::fmt;
 use std::fs;
@@ -35,8 +35,8 @@ pub struct EspTunnel {
 #[serde(try_from = "u32", into = "u32")]
 pub struct Spi(u32);
 
-/// A security association: what packets of a tunnel are encrypted with, in one direction. It is known by its destination and
-/// its number. Its key is not part of it.
+/// A security association: what packets of a tunnel are encrypted with, in one direction. It is known by its
+/// destination and its number. Its key is not part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XfrmState {
     /// Where it begins and ends.
@@ -76,8 +76,8 @@ pub enum XfrmDirection {
 pub struct EspKey([u8; KEY_BYTES]);
 
 impl EspKey {
-    /// A new one. It serves one association alone: two that had the same could use a nonce twice, and AES-GCM with a nonce
-    /// that was used hides nothing (RFC 4106 §2).
+    /// A new one. It serves one association alone: two that had the same could use a nonce twice, and AES-GCM with a
+    /// nonce that was used hides nothing (RFC 4106 §2).
     ///
     /// # Errors
     /// The kernel has no random numbers to give.

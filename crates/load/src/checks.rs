@@ -4,9 +4,9 @@
 //! *Lancet: A self-correcting Latency Measuring Tool*, USENIX ATC 2019; Y. Zhang, D. Meisner, J. Mars, L. Tang,
 //! *Treadmill*, ISCA 2016; RFC 2330, §11). A check that fails reports the finding, its consequence and a remedy.
 //!
-//! **Two kinds.** A [`CheckWeight::Truth`] accounts for requests: it has no noise, and a run that fails it did not do what
-//! was requested. A [`CheckWeight::Doubt`] judges circumstances, some by tests of significance that accuse one good run in a
-//! hundred. On a noisy machine several may fail at once, and a user decides whether they make a run fail.
+//! **Two kinds.** A [`CheckWeight::Truth`] accounts for requests: it has no noise, and a run that fails it did not do
+//! what was requested. A [`CheckWeight::Doubt`] judges circumstances, some by tests of significance that accuse one
+//! good run in a hundred. On a noisy machine several may fail at once, and a user decides whether they make a run fail.
 //!
 //! Checks are not a filter: no sample is left out because of a result.
 

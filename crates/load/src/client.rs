@@ -172,9 +172,10 @@ impl Client {
         Ok(netns.run(|| inside(self))?)
     }
 
-    /// Makes every connection usable: what was closed meanwhile, or holds bytes of an answer that came too late for
-    /// its run, is replaced by a new one. A run begins with it. That takes a system call for each connection, so whoever
-    /// counts what a run costs can have it done before; what happens to a connection from then on, the run takes note of.
+    /// Makes every connection usable: what was closed meanwhile, or holds bytes of an answer that came too late
+    /// for its run, is replaced by a new one. A run begins with it. That takes a system call for each connection,
+    /// so whoever counts what a run costs can have it done before; what happens to a connection from then on, the
+    /// run takes note of.
     ///
     /// # Errors
     /// Those of [`Client::open`] for connections that have to be replaced.

@@ -154,9 +154,9 @@ impl ExchangeLog {
 
 impl Collector {
     /// Passes on what is logged, until every log is closed. Requests of a thread come in the order in which they ended.
-    /// After each pause `sink` gets an empty block, for what it does besides. Between two looks it sleeps, and the thread
-    /// that closes the logs unparks it. It does not wait for full blocks: a worker would then wake it, which costs the worker
-    /// some microseconds, and what it does would take a CPU of the run.
+    /// After each pause `sink` gets an empty block, for what it does besides. Between two looks it sleeps, and the
+    /// thread that closes the logs unparks it. It does not wait for full blocks: a worker would then wake it, which
+    /// costs the worker some microseconds, and what it does would take a CPU of the run.
     pub(crate) fn collect(self, every: Duration, sink: &mut dyn FnMut(&[Exchange])) {
         loop {
             match self.full.try_recv() {

@@ -13,7 +13,8 @@ pub struct Intervals {
     pub connections: u64,
     /// How many intervals, on all of them.
     pub count: u64,
-    /// How long those were, added up, in nanoseconds. A connection whose answers stopped waits until the schedule's end.
+    /// How long those were, added up, in nanoseconds. A connection whose answers stopped waits
+    /// until the schedule's end.
     pub time_ns: u64,
 }
 

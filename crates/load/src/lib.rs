@@ -10,9 +10,9 @@
 //!
 //! Generator, downloads and responder share how a thread waits for its sockets (`poller`) and reads and writes without
 //! waiting (`socket`); generator and downloads also share a connection and the account of its requests. Their loops
-//! differ in what wakes them beside a socket: the generator computes its next instant from the schedule and may spin for
-//! it, a download has only its limit, and the responder keeps the timers of its faults. One loop for all three would ask
-//! at each turn which of them it is, and the generator's turn decides how late a request leaves.
+//! differ in what wakes them beside a socket: the generator computes its next instant from the schedule and may spin
+//! for it, a download has only its limit, and the responder keeps the timers of its faults. One loop for all three
+//! would ask at each turn which of them it is, and the generator's turn decides how late a request leaves.
 //!
 //! [`witness`] watches the machine beside a run, and counts without the times at which it stood still.
 //! [`checks`] judge a run: whether it met its request, and whether its figures are valid. The run itself only counts

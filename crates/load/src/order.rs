@@ -14,8 +14,8 @@ pub enum WhenBusy {
     /// It is sent behind others on a connection that has room for it ([`crate::Pool::depth`]), and waits only when none
     /// has. HTTP answers in order, so it may wait behind a slow one there.
     Pipeline,
-    /// It gets a new connection ([`crate::Pool::connections_max`]); at the maximum number of connections it waits. If the
-    /// new one is refused or breaks as it is made, the request is given up as never sent, and the error counts.
+    /// It gets a new connection ([`crate::Pool::connections_max`]); at the maximum number of connections it waits. If
+    /// the new one is refused or breaks as it is made, the request is given up as never sent, and the error counts.
     Grow,
     /// It is not sent, but counted. The load is then a gentler one than requested.
     Drop,

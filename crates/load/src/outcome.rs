@@ -242,8 +242,8 @@ impl Outcome {
         self.late.saturating_record_n(0, self.sent);
     }
 
-    /// Requests per second that were answered as expected: at a rate within the schedule, for what comes while draining is
-    /// no rate; when saturating by the intervals between answers, if there are any.
+    /// Requests per second that were answered as expected: at a rate within the schedule, for what comes while draining
+    /// is no rate; when saturating by the intervals between answers, if there are any.
     pub fn answered_per_s(&self) -> f64 {
         let in_schedule = || per_second(self.answered_in_schedule, self.duration);
         self.intervals.answers_per_s().unwrap_or_else(in_schedule)

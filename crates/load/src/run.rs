@@ -39,10 +39,10 @@ pub struct Run {
     /// How long an answer is waited for after a request was sent. Then the request is missed and its connection is
     /// replaced. `None`: until the end of the run.
     pub timeout: Option<Duration>,
-    /// How long a datagram without an answer keeps its socket from sending the next one: after that, and after four times
-    /// as long as answers have taken on average (200 ms before a client had any), it most likely is lost. Its answer
-    /// counts all the same if it comes.
-    /// `None`: until `timeout`. Other requests than datagrams go by `timeout` alone.
+    /// How long a datagram without an answer keeps its socket from sending the next one: after that, and after
+    /// four times as long as answers have taken on average (200 ms before a client had any), it most likely is
+    /// lost. Its answer counts all the same if it comes. `None`: until `timeout`. Other requests than datagrams
+    /// go by `timeout` alone.
     pub presumed_lost: Option<Duration>,
     /// How threads wait for the next instant.
     pub wait: Wait,

@@ -146,9 +146,9 @@ impl RateSearch<'_> {
         self.confirm(found, holds)
     }
 
-    /// Looks with full-length runs for the highest rate that holds, from the one that short runs have found downwards: first
-    /// in steps that double, since a server or a machine may be far slower than a moment ago, then between what held and
-    /// what did not.
+    /// Looks with full-length runs for the highest rate that holds, from the one that short runs have found downwards:
+    /// first in steps that double, since a server or a machine may be far slower than a moment ago, then between what
+    /// held and what did not.
     fn confirm(&mut self, found: &mut RateSearchResult, mut rate_per_s: f64) -> Result<(), LoadError> {
         let (mut holds, mut fails) = (0.0, f64::INFINITY);
         let mut reduction = PRECISION;

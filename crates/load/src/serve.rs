@@ -93,7 +93,8 @@ pub struct ResponderConfig {
     pub cpu_time: Duration,
     /// What goes wrong on purpose.
     pub faults: Faults,
-    /// One pinned thread for each of these; empty: one thread, anywhere. On a stack of ours it is one thread, on the first.
+    /// One pinned thread for each of these; empty: one thread, anywhere. On a stack of ours it is one
+    /// thread, on the first.
     pub cpus: CpuSet,
     /// What threads do while nothing comes.
     pub idle: Idle,

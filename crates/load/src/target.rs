@@ -77,8 +77,9 @@ pub struct HttpRequest {
 
 /// The sizes of a raw exchange in bytes. Over TCP and Unix sockets a request and its answer are this many bytes. A
 /// request of 4 bytes or more begins with its own length in [`Sizes::LENGTH_BYTES`] bytes, for servers that need it.
-/// By RDMA verbs each is a message of up to [`crate::MESSAGE_BYTES_MAX`]. Over UDP both are one datagram that starts with the request's number in [`Sizes::NUMBER_BYTES`] bytes, which the
-/// server returns. So late, duplicate and reordered answers are recognised.
+/// By RDMA verbs each is a message of up to [`crate::MESSAGE_BYTES_MAX`]. Over UDP both are one datagram that starts
+/// with the request's number in [`Sizes::NUMBER_BYTES`] bytes, which the server returns. So late, duplicate and
+/// reordered answers are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Of a request, 1 to 65,507; over UDP at least [`Sizes::NUMBER_BYTES`].

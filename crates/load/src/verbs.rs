@@ -1,8 +1,8 @@
 //! Messages by RDMA verbs in place of a stream's bytes: one SEND for a request, and one for its answer.
 //!
-//! The two ends agree on their queue pairs over a connection of TCP, as programs of RDMA do that come without its connection
-//! manager: the client says where its own is, and the server connects one to it and answers likewise. The connection of TCP
-//! stays, and its end is the end of both.
+//! The two ends agree on their queue pairs over a connection of TCP, as programs of RDMA do that come without its
+//! connection manager: the client says where its own is, and the server connects one to it and answers likewise. The
+//! connection of TCP stays, and its end is the end of both.
 
 use std::io;
 use std::net::SocketAddr;

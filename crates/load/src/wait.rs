@@ -18,8 +18,8 @@ use crate::LoadError;
 pub enum Wait {
     /// Sleeps until shortly before the instant and spins through the rest. It only sleeps where spinning could not
     /// help: on a machine of one CPU, where it would keep the server from answering; and under `SCHED_FIFO` in a run of
-    /// more than half a second at a rate at which it would hardly sleep, because the kernel stops a real-time thread that
-    /// never sleeps for 50 ms in each second. Whoever makes shorter runs one after another rests between them.
+    /// more than half a second at a rate at which it would hardly sleep, because the kernel stops a real-time thread
+    /// that never sleeps for 50 ms in each second. Whoever makes shorter runs one after another rests between them.
     #[default]
     Hybrid,
     /// Sleeps: some microseconds late, and the least CPU.
@@ -32,9 +32,9 @@ pub enum Wait {
 /// run for 950 ms of a second (`kernel.sched_rt_runtime_us`), or since Linux 6.12 when others have waited for as long.
 const REALTIME_SPIN_MAX_NS: u64 = 500_000_000;
 
-/// A shorter sleep is spun through, in nanoseconds: to set a timer, go idle and come back takes as much of the CPU. On a
-/// virtual machine whose timers are the hypervisor's, a thread that slept between requests of 14 µs spent 36 % of its CPU
-/// on setting timers, and made the median 67 µs instead of 20.
+/// A shorter sleep is spun through, in nanoseconds: to set a timer, go idle and come back takes as much of the CPU. On
+/// a virtual machine whose timers are the hypervisor's, a thread that slept between requests of 14 µs spent 36 % of its
+/// CPU on setting timers, and made the median 67 µs instead of 20.
 const SLEEP_MIN_NS: u64 = 15_000;
 
 /// A way of waiting that can be followed where the thread is, with what it has learnt of this machine.

@@ -5,10 +5,10 @@
 //! does not count, whatever became of it, and any other one counts. Both figures stand side by side: the outcome of the
 //! run has all requests.
 //!
-//! All three are the same for every run. Measured, without the third, with 20,000 requests/s on a shared virtual machine
-//! of two CPUs, ten seconds each, the standard deviation of ln p99 over slices of 0.1 s fell from 0.66–0.78 to 0.06–0.13,
-//! with 2 to 4 % of the time left out; p99.9 fell from 1.7 ms to 0.25–0.3 ms. Windows of twice the lengths left out more
-//! and brought no more; a threshold of 300 µs for a stall missed half of the gain at times.
+//! All three are the same for every run. Measured, without the third, with 20,000 requests/s on a shared virtual
+//! machine of two CPUs, ten seconds each, the standard deviation of ln p99 over slices of 0.1 s fell from 0.66–0.78 to
+//! 0.06–0.13, with 2 to 4 % of the time left out; p99.9 fell from 1.7 ms to 0.25–0.3 ms. Windows of twice the lengths
+//! left out more and brought no more; a threshold of 300 µs for a stall missed half of the gain at times.
 
 use std::collections::BTreeMap;
 
@@ -57,14 +57,15 @@ fn window(stall: &Stall) -> (u64, u64) {
     (stall.from_ns.saturating_sub(BEFORE_NS), stall.to_ns.saturating_add(after_ns))
 }
 
-/// How many there are of what the witness reported: each sign reports a stall that it sees, and their times overlap then.
+/// How many there are of what the witness reported: each sign reports a stall that it sees, and
+/// their times overlap then.
 pub fn distinct(stalls: &[Stall]) -> usize {
     let by_cpu = by_cpu(stalls.iter(), |stall| (stall.from_ns, stall.to_ns));
     by_cpu.into_values().map(|times| times.len()).sum()
 }
 
-/// For how long a thread was without a CPU because these stood still, in nanoseconds: on one of those that it may run on, the
-/// one that stood still for longest. A stall that several signs saw counts once.
+/// For how long a thread was without a CPU because these stood still, in nanoseconds: on one of those that it may run
+/// on, the one that stood still for longest. A stall that several signs saw counts once.
 pub fn stalled_ns(stalls: &[Stall], cpus: Option<&CpuSet>) -> u64 {
     let own = stalls.iter().filter(|stall| cpus.is_none_or(|cpus| cpus.contains(stall.cpu)));
     let total_ns = |times: Vec<(u64, u64)>| times.into_iter().map(|(from_ns, to_ns)| to_ns - from_ns).sum();
@@ -97,8 +98,8 @@ pub struct Witnessed {
     pub late: Histogram<u64>,
     /// The part of the schedule that lies within windows, in nanoseconds.
     pub left_out_ns: u64,
-    /// The stalls of the watched CPUs, each whole, from the start of the watch to the run's end. One that several signs saw is
-    /// there for each of them; see [`distinct`].
+    /// The stalls of the watched CPUs, each whole, from the start of the watch to the run's end. One that several signs
+    /// saw is there for each of them; see [`distinct`].
     pub stalls: Vec<Stall>,
     /// Stalls that were seen and are not there, because too many came at once. If there are any, nothing is known.
     pub lost: u64,

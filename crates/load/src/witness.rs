@@ -13,9 +13,10 @@ use crate::run::{Run, run_logged};
 use crate::windows::{BEFORE_NS, Windows, Witnessed};
 use crate::{Client, Exchange, Live, LoadError, Outcome};
 
-/// A tick each half millisecond, where timers are cheap: four times as many saw hardly more. A tick that waits for 60 µs
-/// is no other timer's work, which takes a tenth of that. A hypervisor that takes 150 µs to run an idle CPU again does not do
-/// so each time: beside such wake-ups all others took less than 95 µs on the machine on which this was chosen.
+/// A tick each half millisecond, where timers are cheap: four times as many saw hardly more. A tick that waits
+/// for 60 µs is no other timer's work, which takes a tenth of that. A hypervisor that takes 150 µs to run an idle
+/// CPU again does not do so each time: beside such wake-ups all others took less than 95 µs on the machine on
+/// which this was chosen.
 pub const FINE: Senses =
     Senses { period_ns: Some(500_000), late_ns: 60_000, stolen_ns: 50_000, woken_late_ns: 150_000 };
 
@@ -24,8 +25,8 @@ pub const FINE: Senses =
 /// a quarter longer, and each millisecond as much, but did not make it scatter less.
 pub const COARSE: Senses = Senses { period_ns: None, ..FINE };
 
-/// A thread's wait for another program is known when it is over: longer ones than this, in nanoseconds, may be known only
-/// after requests near their beginning were counted.
+/// A thread's wait for another program is known when it is over: longer ones than this, in nanoseconds, may be known
+/// only after requests near their beginning were counted.
 const WAIT_MAX_NS: u64 = 100_000_000;
 
 /// How long the last tick of a CPU is waited for after a run.

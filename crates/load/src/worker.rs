@@ -207,8 +207,8 @@ impl<'a> Worker<'a> {
         if self.polls { self.look_for_answers(now_ns) } else { now_ns }
     }
 
-    /// Waits for events at sockets. A thread that does not sleep and looks for its answers in memory leaves out the system call
-    /// mostly.
+    /// Waits for events at sockets. A thread that does not sleep and looks for its answers in memory leaves out
+    /// the system call mostly.
     fn await_events(&mut self, timeout_ns: u64) {
         self.turn = self.turn.wrapping_add(1);
         if self.polls && timeout_ns == 0 && !self.turn.is_multiple_of(TURNS) {

@@ -26,8 +26,8 @@ impl Leases {
         Leases { data_dir: data_dir.to_owned(), network: network.to_owned() }
     }
 
-    /// Where a configuration has them (`ipam.dataDir`), or the node's own place. `name` is that by which the program was
-    /// called. Where another plugin gives the addresses, the key is that plugin's.
+    /// Where a configuration has them (`ipam.dataDir`), or the node's own place. `name` is that by which the program
+    /// was called. Where another plugin gives the addresses, the key is that plugin's.
     ///
     /// # Errors
     /// Code 7: the network has no name, or the key has something else than an absolute path.
@@ -56,8 +56,8 @@ impl Leases {
         &self.network
     }
 
-    /// Reserves an address of each set: one that is asked for, or the next. What containers of earlier boots had is free.
-    /// `reserve` is [`Store::reserve`], or [`Store::reserve_for_new`] for an attachment that has just begun.
+    /// Reserves an address of each set: one that is asked for, or the next. What containers of earlier boots had is
+    /// free. `reserve` is [`Store::reserve`], or [`Store::reserve_for_new`] for an attachment that has just begun.
     pub(crate) fn reserve(
         &self,
         (container_id, ifname): (&str, &str),

@@ -48,7 +48,8 @@ pub(crate) fn add(
     let mut kernel = home.kernel()?;
     let place = place_of(attachment)?;
     let network = NetworkUnit::of(leases.network(), conf);
-    // What a killed ADD was given is given back as its DEL would, before its interface goes: the plugin may speak by that.
+    // What a killed ADD was given is given back as its DEL would, before its interface goes: the plugin
+    // may speak by that.
     if let Some(delegate) = delegate.filter(|_| is_dead(home, attachment)) {
         delegate.del(attachment)?;
     }
@@ -80,8 +81,8 @@ fn remove_dead(home: &Home, record: &Record, kernel: &mut Kernel) -> Result<(), 
     unit.map_or(Ok(()), |unit| remove(home, unit, kernel, &mut Vec::new()))
 }
 
-/// Takes an attachment back. What did not become as before goes to `left`. It is no failure if there is none, or none any
-/// more.
+/// Takes an attachment back. What did not become as before goes to `left`. It is no failure if there is none,
+/// or none any more.
 ///
 /// # Errors
 /// Another process works on it, a step cannot be undone, or an address cannot be released.
@@ -164,9 +165,10 @@ pub(crate) fn check(
 }
 
 /// A plugin behind ours may have given the container's interface another Ethernet address, which its result has, and
-/// another MTU, which it need not say (both are what `tuning` does). It may have taken addresses and routes away or replaced
-/// them; its result does not list them then, as with `route-override`. The link that holds back what the interface receives is
-/// ours alone, but for whether it has IPv6: a program that sets that for all links of the container sets it there, too.
+/// another MTU, which it need not say (both are what `tuning` does). It may have taken addresses and routes away or
+/// replaced them; its result does not list them then, as with `route-override`. The link that holds back what the
+/// interface receives is ours alone, but for whether it has IPv6: a program that sets that for all links of the
+/// container sets it there, too.
 fn allow_for_others(made: &mut Plan, attachment: &Attachment, result: &AddResult) {
     let list = |key: &str| result.as_json().get(key).and_then(Value::as_array).into_iter().flatten();
     let text = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).map(str::to_owned);

@@ -93,8 +93,8 @@ impl NoChoice {
     }
 }
 
-/// Chooses what to ship: of the candidates that the plugin can make, the first in the order of the report that none behind
-/// it beats. Candidates are compared with each other as the race compares them with the host.
+/// Chooses what to ship: of the candidates that the plugin can make, the first in the order of the report that none
+/// behind it beats. Candidates are compared with each other as the race compares them with the host.
 ///
 /// # Errors
 /// The race is no ground for a choice, or none of its candidates can be shipped.

@@ -268,9 +268,9 @@ impl Conf {
     }
 }
 
-/// Ranges as they are written, or those that the runtime gives instead (`ipRanges`). In a configuration of host-local they
-/// come before those that are written, and a container gets an address of each, as with that plugin (`LoadIPAMConfig` in
-/// plugins/ipam/host-local/backend/allocator/config.go of containernetworking/plugins).
+/// Ranges as they are written, or those that the runtime gives instead (`ipRanges`). In a configuration of host-local
+/// they come before those that are written, and a container gets an address of each, as with that plugin
+/// (`LoadIPAMConfig` in plugins/ipam/host-local/backend/allocator/config.go of containernetworking/plugins).
 pub(crate) fn sets(request: &Request, written: Value) -> Result<Vec<Vec<Range>>, Failure> {
     let read = |name: &str, value: Value| -> Result<Vec<Vec<Range>>, Failure> {
         let sets: Option<_> =

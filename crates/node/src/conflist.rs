@@ -1,4 +1,5 @@
-//! The configuration of a network as a container runtime reads it: written for a runtime, and read as the plugin reads it.
+//! The configuration of a network as a container runtime reads it: written for a runtime, and read as
+//! the plugin reads it.
 
 use std::path::{Path, PathBuf};
 
@@ -40,8 +41,8 @@ pub struct Network {
     pub masquerade: bool,
     /// How what a container sends with other addresses than its own is dropped; `None`: by a filter, where that can be.
     pub anti_spoofing: Option<SenderCheck>,
-    /// Whether the node has a link of its own beside the containers', for the attaches that take one: without it the node and
-    /// its containers do not reach each other.
+    /// Whether the node has a link of its own beside the containers', for the attaches that take one: without it the
+    /// node and its containers do not reach each other.
     pub host_link: bool,
     /// The absolute path of a file that an agent or routing daemon writes when it has made the ways to other nodes;
     /// in a directory that is empty after a restart of the machine. `STATUS` fails without it. `None`: it waits for
@@ -107,8 +108,8 @@ struct WrittenPlugin<'a> {
 struct WrittenCapabilities {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     port_mappings: bool,
-    /// Also where the attach limits what a container sends alone: a container that asks for the other is to fail rather than
-    /// to be without limit.
+    /// Also where the attach limits what a container sends alone: a container that asks for the other is to fail rather
+    /// than to be without limit.
     bandwidth: bool,
 }
 
@@ -125,9 +126,9 @@ struct WrittenRange {
 }
 
 impl Network {
-    /// This network, or the same with the MTU that it stands with, and on the link where it stands unless the user has named
-    /// its link, where `ADD` would not follow another one: containers are attached, and what they share was made for
-    /// those. Those that come join them.
+    /// This network, or the same with the MTU that it stands with, and on the link where it stands unless the user has
+    /// named its link, where `ADD` would not follow another one: containers are attached, and what they share was made
+    /// for those. Those that come join them.
     pub fn beside_attached(self, home: &Home, is_wire_named: bool) -> Network {
         let is_followed = |network: &&Network| {
             let read = Configured::read(&network.conflist()).ok().and_then(|read| read.into_iter().next());
@@ -190,8 +191,8 @@ impl Configured {
     /// Reads the text of a configuration; each part of it that is for this plugin.
     ///
     /// # Errors
-    /// As of the plugin: code 2 for a key or value that is not supported, 7 for one that makes no sense; the message names
-    /// it.
+    /// As of the plugin: code 2 for a key or value that is not supported, 7 for one that makes no sense;
+    /// the message names it.
     pub fn read(text: &str) -> Result<Vec<Configured>, Failure> {
         let list = Conflist::parse(text).map_err(|error| invalid_conf(error.to_string()))?;
         let own = list.plugins.iter().filter(|plugin| plugin.kind == PLUGIN);
@@ -227,9 +228,9 @@ impl Configured {
         self.conf.anti_spoofing == Some(GuardHook::Tcx)
     }
 
-    /// Whether an `ADD` could make the network, in the calling thread's namespace: the link to other nodes is there, a plan
-    /// can be made, the file of name servers can be read, and no attachment rests on the network as another configuration
-    /// has it. Nothing is written.
+    /// Whether an `ADD` could make the network, in the calling thread's namespace: the link to other nodes is there, a
+    /// plan can be made, the file of name servers can be read, and no attachment rests on the network as another
+    /// configuration has it. Nothing is written.
     ///
     /// # Errors
     /// Why it could not.
@@ -237,8 +238,8 @@ impl Configured {
         self.check_but_for_awaited(home)?.map_or(Ok(()), Err)
     }
 
-    /// The same where attachments may have addresses of other subnets, or share what has another MTU, for which an `ADD` has
-    /// to wait: why it would fail until they are gone.
+    /// The same where attachments may have addresses of other subnets, or share what has another MTU, for which an
+    /// `ADD` has to wait: why it would fail until they are gone.
     ///
     /// # Errors
     /// Why it could not even then.

@@ -144,8 +144,8 @@ fn asked(request: &Request, attachment: &Attachment, key: &str, variable: &str) 
     capability.or_else(argument).or_else(in_environment)
 }
 
-/// How names are resolved, as a result has it. The conventions have other names for two of its keys, and a runtime in Go
-/// writes `null` for a list that it does not have. `None`: nothing is said.
+/// How names are resolved, as a result has it. The conventions have other names for two of its keys, and a runtime in
+/// Go writes `null` for a list that it does not have. `None`: nothing is said.
 fn dns(value: Value) -> Result<Option<Value>, Failure> {
     let Value::Object(object) = value else {
         return Err(invalid_conf(format!("`runtimeConfig.dns` is {value}; an object is expected")));
@@ -215,8 +215,8 @@ fn limit(direction: &str, rate: u64, burst: u64) -> Result<Option<RateLimit>, Fa
     }
 }
 
-/// The ports that are published on a container with these addresses. A runtime that writes down a port for all addresses of
-/// each family (`0.0.0.0` and `::`) means those that the container has.
+/// The ports that are published on a container with these addresses. A runtime that writes down a port for all
+/// addresses of each family (`0.0.0.0` and `::`) means those that the container has.
 pub(crate) fn ports_at(wanted: &[PublishedPort], addresses: &Addresses) -> Vec<PublishedPort> {
     let leads = |port: &PublishedPort| port.address.is_none_or(|at| addresses.of(Family::of(at)).is_some());
     let is_same = |one: &PublishedPort, other: &PublishedPort| {

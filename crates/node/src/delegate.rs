@@ -20,8 +20,8 @@ use crate::{dropin, routes};
 
 /// How long it may take. A DHCP server may be slow to answer, and a runtime waits for minutes.
 const LIMIT: Duration = Duration::from_secs(100);
-/// The plugin whose daemon asks a server by the container's interface, which is to be there before it has an address, and
-/// still when the address is given back.
+/// The plugin whose daemon asks a server by the container's interface, which is to be there before it has an address,
+/// and still when the address is given back.
 const BY_INTERFACE: &str = "dhcp";
 /// Between two looks whether it has ended.
 const END_PAUSE: Duration = Duration::from_micros(200);
@@ -215,7 +215,8 @@ fn reserved(ip: &Value, set: usize) -> Option<Reserved> {
     Some(Reserved { address, gateway, set })
 }
 
-/// Writes the input, reads what is printed, and waits for the end. `None`: it took longer than the limit, and was killed.
+/// Writes the input, reads what is printed, and waits for the end. `None`: it took longer than the
+/// limit, and was killed.
 fn converse(
     child: &mut Child,
     input: String,

@@ -11,13 +11,13 @@ use crate::conf::Conf;
 use crate::failures::{busy, invalid_conf, of_book, refused, unsupported};
 use crate::unit::{Record, recorded, remove, undo};
 
-/// The link of a device, by the device's address on its bus, and the rules that the configuration has for it. It is for the
-/// attachment whose unit has the id `own`.
+/// The link of a device, by the device's address on its bus, and the rules that the configuration has for it. It is for
+/// the attachment whose unit has the id `own`.
 ///
 /// # Errors
-/// Code 7: the node has no such device, or it has several links. Code 2: there are rules for what is no virtual function, or
-/// for one whose card has no link here or cannot be found. Code 11: another process works on an attachment that had it. What is
-/// wrong with such an attachment is an error that names it.
+/// Code 7: the node has no such device, or it has several links. Code 2: there are rules for what is no virtual
+/// function, or for one whose card has no link here or cannot be found. Code 11: another process works on an attachment
+/// that had it. What is wrong with such an attachment is an error that names it.
 pub(crate) fn find(
     home: &Home,
     own: &str,
@@ -78,9 +78,9 @@ fn names(links: &[IfName]) -> String {
     links.iter().map(IfName::as_str).collect::<Vec<_>>().join(" and ")
 }
 
-/// Takes back what earlier containers have done to a device whose link is in the node again: they are gone, and their DEL has
-/// yet to come. Else the next container would find their rules, and they, later, take away its own. Their addresses stay
-/// reserved until that DEL.
+/// Takes back what earlier containers have done to a device whose link is in the node again: they are gone, and their
+/// DEL has yet to come. Else the next container would find their rules, and they, later, take away its own. Their
+/// addresses stay reserved until that DEL.
 fn take_back_earlier(
     home: &Home,
     own: &str,

@@ -1,5 +1,6 @@
-//! What a network's containers share, as its journal has it: whether it is still so, and how it becomes so again when another
-//! program has taken some of it away. `nft flush ruleset` is such a program, and many a system's firewall begins with it.
+//! What a network's containers share, as its journal has it: whether it is still so, and how it becomes so again
+//! when another program has taken some of it away. `nft flush ruleset` is such a program, and many a system's
+//! firewall begins with it.
 
 use std::path::PathBuf;
 
@@ -24,8 +25,8 @@ pub(crate) fn made(home: &Home, network: &NetworkUnit) -> Result<Option<Plan>, F
     Keeper::intended(&home.networks(), &network.id(), JOURNAL).map_err(|error| refused(&error))
 }
 
-/// The first thing of it that is no longer so. It is asked of the kernel thing by thing: with hundreds of containers a list of
-/// links alone would take longer.
+/// The first thing of it that is no longer so. It is asked of the kernel thing by thing: with hundreds of containers a
+/// list of links alone would take longer.
 pub(crate) fn drift(
     home: &Home,
     network: &NetworkUnit,

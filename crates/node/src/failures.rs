@@ -91,9 +91,9 @@ pub(crate) fn of_plan(plan: &Plan, error: &ApplyError) -> Failure {
     Failure { details, ..refused(error) }
 }
 
-/// What the kernel says where it lacks a part of traffic control, and with the redirect of what arrives at a link the module
-/// that has the part, and its option. The words are as old as the oldest kernel that is supported (`net/sched/sch_api.c`,
-/// `cls_api.c`, `act_api.c`).
+/// What the kernel says where it lacks a part of traffic control, and with the redirect of what arrives at a
+/// link the module that has the part, and its option. The words are as old as the oldest kernel that is
+/// supported (`net/sched/sch_api.c`, `cls_api.c`, `act_api.c`).
 const REDIRECT_PARTS: [(&str, &str, &str); 3] = [
     (UNKNOWN_QDISC, "sch_ingress", "CONFIG_NET_SCH_INGRESS"),
     ("TC classifier not found", "cls_u32", "CONFIG_NET_CLS_U32"),
@@ -123,8 +123,8 @@ fn missing_part(step: &Step, why: &StepError) -> Option<String> {
     ))
 }
 
-/// Whether the kernel does not know links of that type, nor any module for them. Its words for that are as old as the oldest
-/// kernel that is supported.
+/// Whether the kernel does not know links of that type, nor any module for them. Its words for that are as old as the
+/// oldest kernel that is supported.
 fn is_unknown_link(why: &StepError) -> bool {
     matches!(why, StepError::Kernel(error) if error.reason().ends_with("Unknown device type"))
 }

@@ -57,8 +57,8 @@ impl Home {
         Book::at(self.run.join("agent"))
     }
 
-    /// The numbers of which a network over many nodes makes the names of its links on this node, the same as long as the
-    /// machine runs. `what` distinguishes links of one network.
+    /// The numbers of which a network over many nodes makes the names of its links on this node, the same as long as
+    /// the machine runs. `what` distinguishes links of one network.
     ///
     /// # Errors
     /// The directory of numbers cannot be written.

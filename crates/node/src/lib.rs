@@ -1,9 +1,9 @@
-//! What a node keeps for containers: networks, their addresses ([`ipam`]), and the attachments of containers to them. All of it
-//! outlives the process that made it, and is found again by the next.
+//! What a node keeps for containers: networks, their addresses ([`ipam`]), and the attachments of containers to them.
+//! All of it outlives the process that made it, and is found again by the next.
 //!
-//! [`plugin`] is its face for container runtimes: the verbs of the Container Network Interface; [`process`] is how a runtime
-//! calls it. The links, routes and rules are made by the drivers that race, [`datapath`]. [`install`] puts the plugin where
-//! runtimes find it, and [`choice`] says which data path of a race that is.
+//! [`plugin`] is its face for container runtimes: the verbs of the Container Network Interface; [`process`] is how a
+//! runtime calls it. The links, routes and rules are made by the drivers that race, [`datapath`]. [`install`] puts the
+//! plugin where runtimes find it, and [`choice`] says which data path of a race that is.
 
 pub mod choice;
 pub mod install;

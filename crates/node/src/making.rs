@@ -143,8 +143,8 @@ impl Making<'_> {
 }
 
 impl Making<'_> {
-    /// Says at the container's link which Ethernet address its addresses have now. A container before this one may have had them,
-    /// and neighbours send to that one's until their entries age, as long as this one asks them for nothing.
+    /// Says at the container's link which Ethernet address its addresses have now. A container before this one may have
+    /// had them, and neighbours send to that one's until their entries age, as long as this one asks them for nothing.
     fn announce(&self, pod: &Pod, kernel: &mut Kernel) -> linux::Result<()> {
         let link = kernel.link(self.place, &pod.ifname)?;
         let (Some((index, Some(mac))), Place::Path(path)) =
@@ -176,8 +176,8 @@ fn refuse_second(home: &Home, conf: &Conf, record: &Record, own: &str) -> Result
     })
 }
 
-/// Puts the routes of a container's further interface behind those of its first ones to the same destinations, which would
-/// be refused otherwise. They count where the others are gone.
+/// Puts the routes of a container's further interface behind those of its first ones to the same destinations, which
+/// would be refused otherwise. They count where the others are gone.
 fn give_way(plan: &mut Plan, container: &Place, rank: u32) {
     for placed in plan.steps.iter_mut().filter(|placed| placed.place == *container) {
         if let Step::AddRoute(route) = &mut placed.step {

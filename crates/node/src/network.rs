@@ -17,8 +17,8 @@ use crate::numbers::Numbers;
 use crate::shape::{Shape, leaves_alone};
 use crate::unit::{attachments_of, give_up, undo};
 
-/// For another process that makes the same network. It takes milliseconds, of which loading programs takes most, and many
-/// times as long on a node whose CPUs have other work. Runtimes wait for minutes.
+/// For another process that makes the same network. It takes milliseconds, of which loading programs takes most, and
+/// many times as long on a node whose CPUs have other work. Runtimes wait for minutes.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks, at first. It doubles, so that hundreds that wait leave the CPUs to the one that makes it.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -76,7 +76,8 @@ pub(crate) enum Difference {
     Other,
 }
 
-/// Why `ADD` would fail with a configuration: attachments rest on the network as another one has it. `None` if it would not.
+/// Why `ADD` would fail with a configuration: attachments rest on the network as another one has it. `None`
+/// if it would not.
 ///
 /// # Errors
 /// What stands cannot be read.
@@ -119,8 +120,9 @@ pub(crate) fn standing(home: &Home, network: &str) -> Option<Shape> {
     Shape::read(found.note.as_ref()?)
 }
 
-/// Makes what a network's pods share, unless it stands. What another program has taken away of it is made again. One that stands with another configuration is made anew if it has
-/// no attachment but `own`, the one that is being made. Returns the node as drivers see it.
+/// Makes what a network's pods share, unless it stands. What another program has taken away of it is made again. One
+/// that stands with another configuration is made anew if it has no attachment but `own`, the one that is being made.
+/// Returns the node as drivers see it.
 ///
 /// # Errors
 /// It stands with another configuration and has attachments, a step fails, or another process does not come to an end
@@ -278,8 +280,8 @@ fn in_use_by_others(
 }
 
 impl Home {
-    /// Takes back what containers shared in networks that none is attached to any more, and says which networks those were.
-    /// One that links of other programs rest on stays.
+    /// Takes back what containers shared in networks that none is attached to any more, and says which networks those
+    /// were. One that links of other programs rest on stays.
     ///
     /// # Errors
     /// The first that cannot be taken back.

@@ -38,8 +38,8 @@ impl NetworkUnit {
         self.bridge.as_ref()
     }
 
-    /// Its id in the book: `pods.net`, or `pods.net-br0`. A bridge's name has no dot in it there, so that what follows the
-    /// last one is never part of a network's name.
+    /// Its id in the book: `pods.net`, or `pods.net-br0`. A bridge's name has no dot in it there, so that what follows
+    /// the last one is never part of a network's name.
     pub(crate) fn id(&self) -> String {
         match &self.bridge {
             None => format!("{}.{ENDING}", self.network),

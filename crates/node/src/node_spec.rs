@@ -1,4 +1,5 @@
-//! The node as drivers see it: what a configuration says of it, what the machine is like, and what a network that stands keeps.
+//! The node as drivers see it: what a configuration says of it, what the machine is like, and what a
+//! network that stands keeps.
 
 use cni::Failure;
 use datapath::{Family, Network, NodeSpec};
@@ -15,8 +16,9 @@ use crate::{Home, routers};
 /// The port of VXLAN where flannel has it. No attach alone has a tunnel.
 const PORT: u16 = 8472;
 
-/// The node as drivers see it, in a network of this number. Where the configuration leaves the wire and the node's number
-/// open, those of a network that stands stay, though the default route or the node's address may be another by now.
+/// The node as drivers see it, in a network of this number. Where the configuration leaves the wire and the
+/// node's number open, those of a network that stands stay, though the default route or the node's address may
+/// be another by now.
 ///
 /// # Errors
 /// The link to other nodes is not found, or no number of the node follows from its address.
@@ -47,9 +49,9 @@ pub(crate) fn spec_as_found(
     Ok(node)
 }
 
-/// Leaves new containers the MTU of those that are attached where they share something that has it, such as a bridge: though
-/// the wire takes more by now, a neighbour would not get a packet of that size, and nothing would say so. `own` is the
-/// attachment that is being made.
+/// Leaves new containers the MTU of those that are attached where they share something that has it, such as a bridge:
+/// though the wire takes more by now, a neighbour would not get a packet of that size, and nothing would say so. `own`
+/// is the attachment that is being made.
 fn keep_mtu(
     home: &Home,
     network: &NetworkUnit,

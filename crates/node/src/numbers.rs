@@ -1,8 +1,8 @@
 //! Numbers of 16 bits for things that have long names: links, tables and Ethernet addresses are called by them.
 //!
-//! Each number is a symbolic link that leads to the name of its holder. To make one is atomic and fails if it is there, so
-//! no lock is held. A holder exists before it takes a number and until it has given it back: a number whose holder is
-//! gone was left by a process that was killed.
+//! Each number is a symbolic link that leads to the name of its holder. To make one is atomic and fails if it is there,
+//! so no lock is held. A holder exists before it takes a number and until it has given it back: a number whose holder
+//! is gone was left by a process that was killed.
 
 use std::fs;
 use std::io::{self, ErrorKind};

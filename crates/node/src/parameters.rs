@@ -20,8 +20,8 @@ impl Parameters {
     /// Reads an object of keys, with dots or slashes, and values.
     ///
     /// # Errors
-    /// Code 7 for a key or a value that is none, 2 for a key that is not of a network namespace: the container shares it
-    /// with the machine.
+    /// Code 7 for a key or a value that is none, 2 for a key that is not of a network namespace: the container shares
+    /// it with the machine.
     pub(crate) fn read(written: &BTreeMap<String, Value>) -> Result<Parameters, Failure> {
         let one = |(key, value): (&String, &Value)| {
             let path = if key.contains('/') { key.clone() } else { key.replace('.', "/") };

@@ -23,13 +23,13 @@ pub struct Reply {
     pub printed: Option<Value>,
     /// Whether the process ends with 0.
     pub is_success: bool,
-    /// What did not become as before when DEL or GC took it back, and what STATUS has made again, a phrase each: for the
-    /// runtime's log.
+    /// What did not become as before when DEL or GC took it back, and what STATUS has made again, a phrase each:
+    /// for the runtime's log.
     pub left: Vec<String>,
 }
 
-/// Does what a call asks for. `name` is that by which the program was called: `bridge`, `ptp`, `macvlan` and `ipvlan` take
-/// the configurations of the CNI project's plugins, `host-local` is the one for addresses alone, and any other is
+/// Does what a call asks for. `name` is that by which the program was called: `bridge`, `ptp`, `macvlan` and `ipvlan`
+/// take the configurations of the CNI project's plugins, `host-local` is the one for addresses alone, and any other is
 /// hostgap's own. `variable` gives the value of a variable of the environment, `input` is what came on the standard
 /// input. The calling thread's network namespace is the node's.
 pub fn call(home: &Home, name: &str, variable: impl Fn(&str) -> Option<String>, input: &str) -> Reply {
@@ -188,11 +188,11 @@ fn gc(
     }
 }
 
-/// ADD can be done if the file that the configuration waits for is there, a plan can be made, so that the link to other nodes
-/// is there, and each set of ranges has an address left, or the plugin that gives addresses says so of itself.
+/// ADD can be done if the file that the configuration waits for is there, a plan can be made, so that the link to other
+/// nodes is there, and each set of ranges has an address left, or the plugin that gives addresses says so of itself.
 ///
-/// What another program has taken away of a network that stands is made again, as ADD does it, and said in `left`. A runtime
-/// asks every few seconds, and a node that is not ready for such a reason would get no ADD that could mend it.
+/// What another program has taken away of a network that stands is made again, as ADD does it, and said in `left`. A
+/// runtime asks every few seconds, and a node that is not ready for such a reason would get no ADD that could mend it.
 fn status(
     home: &Home,
     request: &Request,

@@ -1,4 +1,5 @@
-//! The process that a container runtime starts: its environment and its standard input ask, its standard output answers.
+//! The process that a container runtime starts: its environment and its standard input ask, its standard output
+//! answers.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -6,8 +7,8 @@ use std::process::ExitCode;
 
 use crate::{Home, plugin};
 
-/// What the plugin's program says of itself. Every build has this text in its data, so that a file is known to be one, of
-/// whatever version.
+/// What the plugin's program says of itself. Every build has this text in its data, so that a file is known to be
+/// one, of whatever version.
 pub const ABOUT: &str = "\0hostgap, the plugin of the Container Network Interface\0";
 
 /// Whether a container runtime has started this process: it sets `CNI_COMMAND` and gives no arguments.

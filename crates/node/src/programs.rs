@@ -58,8 +58,8 @@ impl Home {
         Ok(forwarding.filter(|programs| programs.folder().exists()).map(|programs| programs.node))
     }
 
-    /// The programs of what stands of a network on this node, or of all networks; also those that this process does not see.
-    /// What another process is just making or taking back is not among them.
+    /// The programs of what stands of a network on this node, or of all networks; also those that this process does not
+    /// see. What another process is just making or taking back is not among them.
     ///
     /// # Errors
     /// The book of networks or a journal cannot be read.

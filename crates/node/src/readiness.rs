@@ -6,8 +6,8 @@ use cni::{ErrorCode, Failure, Request};
 
 use crate::failures::invalid_conf;
 
-/// The key of the configuration that names the file. In a directory of `/run` it goes with a restart of the machine, while
-/// the configuration stays.
+/// The key of the configuration that names the file. In a directory of `/run` it goes with a restart of the machine,
+/// while the configuration stays.
 pub(crate) const KEY: &str = "readiness_file";
 
 /// The file that a configuration names.

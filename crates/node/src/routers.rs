@@ -5,11 +5,11 @@ use linux::{IfName, sysctl};
 
 use crate::conf::Conf;
 
-/// Whether the links that the node has for containers are to take none: the kernel has IPv6, and the attach does not drop
-/// them anyway.
+/// Whether the links that the node has for containers are to take none: the kernel has IPv6, and the attach does
+/// not drop them anyway.
 ///
-/// A bridge of the machine's own, by which it may have its own default route, keeps what it has: one that is there and takes
-/// router advertisements was not made for containers.
+/// A bridge of the machine's own, by which it may have its own default route, keeps what it has: one that is there and
+/// takes router advertisements was not made for containers.
 ///
 /// # Errors
 /// A parameter cannot be read.

@@ -64,7 +64,8 @@ fn one(entry: &Value, whose: &str) -> Result<PodRoute, Failure> {
     })
 }
 
-/// The routes as pods of an attach have them: where the node is the only neighbour, a route by it is one by the usual way.
+/// The routes as pods of an attach have them: where the node is the only neighbour, a route by it is one
+/// by the usual way.
 ///
 /// # Errors
 /// Code 2: a route goes by another neighbour, and there is none.

@@ -69,14 +69,14 @@ impl Shape {
         note == self.to_text() || note == without()
     }
 
-    /// Whether containers that want this can join those that stand as `noted`: the same attach in the same place, with an
-    /// MTU and subnets of their own at most.
+    /// Whether containers that want this can join those that stand as `noted`: the same attach in the same place, with
+    /// an MTU and subnets of their own at most.
     pub(crate) fn may_join(&self, noted: &Shape) -> bool {
         self.is_but_for_subnets(&Shape { mtu: self.mtu, ..noted.clone() })
     }
 
-    /// Whether it is the same but for the prefixes of its containers. Where the attach is made without the link to other nodes,
-    /// what is known of that does not count: the machine's address may have moved to another one.
+    /// Whether it is the same but for the prefixes of its containers. Where the attach is made without the link to
+    /// other nodes, what is known of that does not count: the machine's address may have moved to another one.
     pub(crate) fn is_but_for_subnets(&self, other: &Shape) -> bool {
         let of_wire = if self.needs_wire() { other } else { self };
         let (node, wire) = (of_wire.node, of_wire.wire.clone());

@@ -20,7 +20,8 @@ pub struct Underlay {
     pub subnets: Vec<IpNet>,
 }
 
-/// Where a node was known to the others before. It stays there as long as it can: what they have made for it leads there.
+/// Where a node was known to the others before. It stays there as long as it can: what they have made
+/// for it leads there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownPlace {
     /// The name of the link.
@@ -39,8 +40,8 @@ pub(crate) const LOOPBACK: &str = "lo";
 const MTU_ALONE: u32 = 1500;
 
 impl Underlay {
-    /// The link that is named, or that of the default route; in the calling thread's namespace. Without either, or where
-    /// that of the default route has no address, it is the loopback, unless a wire `is_needed`.
+    /// The link that is named, or that of the default route; in the calling thread's namespace. Without either, or
+    /// where that of the default route has no address, it is the loopback, unless a wire `is_needed`.
     ///
     /// # Errors
     /// In words: there is no such link or route, or the link has no address.
@@ -60,9 +61,9 @@ impl Underlay {
         }
     }
 
-    /// The same for a node that others may know already. It stays on its link while that is up and has the address by which
-    /// they know it, though the default route may be another one's meanwhile, unless a link is named; and it keeps each
-    /// address as long as its link has it.
+    /// The same for a node that others may know already. It stays on its link while that is up and has the address by
+    /// which they know it, though the default route may be another one's meanwhile, unless a link is named; and it
+    /// keeps each address as long as its link has it.
     ///
     /// # Errors
     /// In words: there is no such link or route, or the link has no address.
@@ -112,12 +113,12 @@ impl Underlay {
     }
 }
 
-/// One address of each family of those of a link, which are in the order of their age: the one that is `known`, else the one
-/// that is most likely the machine's own.
+/// One address of each family of those of a link, which are in the order of their age: the one that is `known`, else
+/// the one that is most likely the machine's own.
 ///
-/// What others share or may go does not count where there is another one: an address for one host alone, as virtual addresses
-/// that move between machines have it (the default of keepalived and kube-vip); one that came after another one of its
-/// prefix; one from which nothing new is to be sent. A temporary one does not stay known.
+/// What others share or may go does not count where there is another one: an address for one host alone, as virtual
+/// addresses that move between machines have it (the default of keepalived and kube-vip); one that came after another
+/// one of its prefix; one from which nothing new is to be sent. A temporary one does not stay known.
 fn chosen(addresses: &[AddressInfo], known: Addresses) -> Addresses {
     let rank = |info: &&AddressInfo| {
         let address = info.address.addr();

@@ -28,12 +28,12 @@ pub(crate) struct Record {
     pub(crate) ifname: String,
     /// Of which links and Ethernet addresses are made.
     pub(crate) number: u16,
-    /// The place among the container's interfaces, over all networks: the lowest that none of them had. Their routes stand
-    /// behind those of lower ones.
+    /// The place among the container's interfaces, over all networks: the lowest that none of them had. Their routes
+    /// stand behind those of lower ones.
     #[serde(default)]
     pub(crate) rank: u32,
-    /// The directory of addresses, so that DEL finds them whatever the configuration says by then. `None`: the node's own;
-    /// records of earlier versions have nothing else.
+    /// The directory of addresses, so that DEL finds them whatever the configuration says by then. `None`: the node's
+    /// own; records of earlier versions have nothing else.
     #[serde(default)]
     pub(crate) data_dir: Option<PathBuf>,
     /// The bridge, where the network may have several.
@@ -145,8 +145,8 @@ fn record(
     Ok(record)
 }
 
-/// The other attachments of a container. A runtime does one thing at a time with it, as the specification has it. Only the
-/// container's own records are read: a node has hundreds of others.
+/// The other attachments of a container. A runtime does one thing at a time with it, as the specification has it. Only
+/// the container's own records are read: a node has hundreds of others.
 pub(crate) fn others(home: &Home, own: &str, container_id: &str) -> Vec<Record> {
     let entries = fs::read_dir(home.attachments().path()).into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -174,7 +174,8 @@ fn free_rank(others: &[Record]) -> u32 {
     (0..).find(is_free).expect("a container has few interfaces")
 }
 
-/// Takes a unit back, with its addresses and its number. What did not become as before goes to `left`, as with [`undo`].
+/// Takes a unit back, with its addresses and its number. What did not become as before goes to
+/// `left`, as with [`undo`].
 ///
 /// # Errors
 /// Something could not be undone or released; the unit stays, as that of a dead process, and so do its addresses.
@@ -195,11 +196,12 @@ pub(crate) fn remove(
     unit.end().map_err(|error| of_book(&error))
 }
 
-/// Says that a unit is to be taken back. It may have stood, and half taken back it must not: CHECK would not miss what is
-/// gone, and ADD would rest on it or refuse to make it.
+/// Says that a unit is to be taken back. It may have stood, and half taken back it must not: CHECK would not miss what
+/// is gone, and ADD would rest on it or refuse to make it.
 ///
 /// # Errors
-/// Nothing of it would be taken back, since a journal cannot be read, and it is as it was; or that cannot be written down.
+/// Nothing of it would be taken back, since a journal cannot be read, and it is as it was; or that
+/// cannot be written down.
 pub(crate) fn give_up(unit: &mut Unit) -> Result<(), Failure> {
     for path in unit.journals().map_err(|error| of_book(&error))? {
         Journal::open(&path).map_err(|error| refused(&error))?;
@@ -207,8 +209,8 @@ pub(crate) fn give_up(unit: &mut Unit) -> Result<(), Failure> {
     unit.give_up().map_err(|error| of_book(&error))
 }
 
-/// Undoes all journals of a unit. What another program has changed since, or a card did not take again, stays as it is, and
-/// goes to `left` as a phrase, also where something else fails: it is not found again.
+/// Undoes all journals of a unit. What another program has changed since, or a card did not take again, stays as it is,
+/// and goes to `left` as a phrase, also where something else fails: it is not found again.
 pub(crate) fn undo(unit: &Unit, kernel: &mut Kernel, left: &mut Vec<String>) -> Result<(), Failure> {
     for journal in unit.take_back(kernel).map_err(|error| of_book(&error))? {
         for (placed, undone) in journal.steps.map_err(|error| refused(&error))? {

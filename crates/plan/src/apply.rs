@@ -138,11 +138,12 @@ enum OnFree {
     Failed(Option<Entry>, ApplyError),
 }
 
-/// Does steps whose places were free a moment ago, each only if its place still is. `first` is the number of the first one
-/// among those of its plan.
+/// Does steps whose places were free a moment ago, each only if its place still is. `first` is the number of the first
+/// one among those of its plan.
 ///
-/// All of them are written down before the first is done, and once: to wait for a disk takes longer than a step. After a
-/// death among them the journal does not say which were begun; an object like a step's in its place counts as the step's.
+/// All of them are written down before the first is done, and once: to wait for a disk takes longer than a step.
+/// After a death among them the journal does not say which were begun; an object like a step's in its place
+/// counts as the step's.
 ///
 /// How many were done, from the first on, and why there is none after them.
 pub(crate) fn apply_on_free(

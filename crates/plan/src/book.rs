@@ -2,9 +2,9 @@
 //!
 //! A unit is what is made and taken back together: the topology of a race, the network of a node, a pod's attachment.
 //! Units of a kind lie in a directory of their own, `/run/hostgap/<kind>/<id>`, with their journals and whatever else
-//! their owner keeps there. The file `owner` in it names the process that holds the unit, and `hold` is locked for as long as
-//! it does; the kernel drops that lock however the process dies. So a unit that is not locked is a dead owner's, unless
-//! the file says that it was left standing on purpose.
+//! their owner keeps there. The file `owner` in it names the process that holds the unit, and `hold` is locked for as
+//! long as it does; the kernel drops that lock however the process dies. So a unit that is not locked is a dead
+//! owner's, unless the file says that it was left standing on purpose.
 //!
 //! Each unit is taken back by its own journals, without any other. A unit is begun, looked at and removed under one
 //! short lock of its book, so that none is seen half-made; while it is built or taken back only its own
@@ -38,8 +38,9 @@ const GUARD: &str = "claim.lock";
 const LOCK: &str = ".lock";
 /// The file of a unit's directory that says whose it is. Everybody may read it.
 const OWNER: &str = "owner";
-/// The file of a unit's directory that is locked while its owner lives. Only root may open it: whoever can read a file can lock
-/// it, and no attachment of a container would ever be taken back. Units of earlier versions have none, and lock the other one.
+/// The file of a unit's directory that is locked while its owner lives. Only root may open it: whoever can read a file
+/// can lock it, and no attachment of a container would ever be taken back. Units of earlier versions have none, and
+/// lock the other one.
 const HOLD: &str = "hold";
 /// The most bytes of an id, so that names can be made of it.
 const ID_BYTES_MAX: usize = 128;
@@ -204,8 +205,8 @@ impl Book {
         lock::exclusive(&path).map_err(BookError::file("lock", &path))
     }
 
-    /// The same for those that only look; `None` if there never was a unit. Whoever may not take the lock looks without it, and
-    /// may see a unit half-made.
+    /// The same for those that only look; `None` if there never was a unit. Whoever may not take the lock looks without
+    /// it, and may see a unit half-made.
     fn onlooker(&self) -> Result<Option<Option<File>>, BookError> {
         let path = self.root.join(GUARD);
         match lock::shared(&path) {

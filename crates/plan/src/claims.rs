@@ -74,14 +74,15 @@ impl Claims {
         Some(claim)
     }
 
-    /// Writes a claim in place of the one on the same thing. The first one of a namespace also takes away what was shared
-    /// in namespaces that are gone: no other process does it for units that were killed and lost their journals.
+    /// Writes a claim in place of the one on the same thing. The first one of a namespace also takes away what was
+    /// shared in namespaces that are gone: no other process does it for units that were killed and lost their journals.
     pub(crate) fn put(&mut self, claim: Claim) -> Result<(), StepError> {
         let is_first = self.file.claims.is_empty();
         self.file.claims.insert(key(&claim.step), claim);
         self.write()?;
         if is_first {
-            // What cannot be looked at now harms no unit, and stays for the next, or for `hostgap clean`, which names it.
+            // What cannot be looked at now harms no unit, and stays for the next, or for `hostgap
+            // clean`, which names it.
             drop(remove_stale_under(&self.lock, &self.directory));
         }
         Ok(())
@@ -134,8 +135,8 @@ impl ClaimsFile {
     }
 }
 
-/// Removes the claims on namespaces that no longer exist, where every unit that shared something lost its journal before
-/// it could give up its claims. Returns the files that were removed.
+/// Removes the claims on namespaces that no longer exist, where every unit that shared something lost its journal
+/// before it could give up its claims. Returns the files that were removed.
 ///
 /// # Errors
 /// The namespaces cannot be listed, or a file cannot be read or removed. A damaged file is an error too.
@@ -147,8 +148,8 @@ pub(crate) fn remove_stale(directory: &Path) -> Result<Vec<PathBuf>, StepError> 
     remove_stale_under(&exclusive(directory)?, directory)
 }
 
-/// The same under the lock of the directory. Namespaces are listed only if a file seems to be stale: that takes a look at
-/// every thread of the machine.
+/// The same under the lock of the directory. Namespaces are listed only if a file seems to be stale: that takes a look
+/// at every thread of the machine.
 fn remove_stale_under(_lock: &File, directory: &Path) -> Result<Vec<PathBuf>, StepError> {
     let files = claimed(directory)?.into_iter().map(|cookie| {
         let path = path_of(directory, cookie);

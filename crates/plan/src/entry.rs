@@ -103,8 +103,8 @@ pub enum Before {
         /// The kernel's cookie of the namespace to which it goes; journals before this one have none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to_cookie: Option<u64>,
-        /// The address of its device on its bus, where it has one: when its namespace ends, the kernel brings it back under
-        /// any name that is free.
+        /// The address of its device on its bus, where it has one: when its namespace ends, the kernel brings it back
+        /// under any name that is free.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<String>,
         /// What else is to be known of such a link; journals before this one do not have it.

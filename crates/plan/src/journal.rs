@@ -50,7 +50,8 @@ pub struct Journal {
     entries: Vec<Entry>,
     /// Of the file up to the last sound line.
     seal: Seal,
-    /// A failed write that could not be taken back, or outcomes that are only remembered: nothing may follow in the file.
+    /// A failed write that could not be taken back, or outcomes that are only remembered: nothing may
+    /// follow in the file.
     broken: bool,
     /// The file goes once all of it is undone.
     is_ending: bool,
@@ -186,8 +187,8 @@ impl Journal {
         self.seal
     }
 
-    /// Writes lines and waits once until the disk has them: those of steps of which none has begun, or of outcomes, which an
-    /// interrupted undo finds again by looking.
+    /// Writes lines and waits once until the disk has them: those of steps of which none has begun, or of outcomes,
+    /// which an interrupted undo finds again by looking.
     pub(crate) fn append_all(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
         if entries.is_empty() {
             return Ok(());
@@ -212,8 +213,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Says that the file goes once all of it is undone. From now on a disk without room is no obstacle: outcomes that it does
-    /// not take are remembered by this value, and undo finds them again by looking if this process dies before the file goes.
+    /// Says that the file goes once all of it is undone. From now on a disk without room is no obstacle: outcomes
+    /// that it does not take are remembered by this value, and undo finds them again by looking if this process dies
+    /// before the file goes.
     pub(crate) fn end_with_undo(&mut self) {
         self.is_ending = true;
     }

@@ -223,8 +223,8 @@ impl OpenNetns {
     }
 }
 
-/// What else has a device that has no link here, as a phrase. `None` if nothing has it, or its link is in a namespace that
-/// cannot be found: mostly one that is about to end, after which the device comes back.
+/// What else has a device that has no link here, as a phrase. `None` if nothing has it, or its link is in a namespace
+/// that cannot be found: mostly one that is about to end, after which the device comes back.
 pub(crate) fn device_taken(here: &OpenNetns, device: &str) -> Result<Option<String>, StepError> {
     Ok(match here.sysfs()?.elsewhere(device) {
         None => None,

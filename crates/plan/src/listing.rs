@@ -110,7 +110,8 @@ impl Listing {
         Ok(equal(self.fdb(opened)?, |info| (info.index, info.mac).cmp(&(index, entry.mac))).to_vec())
     }
 
-    /// What a WireGuard device is like, and one peer of it if the question names one; `None` if the link is of another kind.
+    /// What a WireGuard device is like, and one peer of it if the question names one; `None` if the link
+    /// is of another kind.
     pub(crate) fn wireguard<T>(
         &self,
         opened: &OpenNetns,

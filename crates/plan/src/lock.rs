@@ -13,8 +13,8 @@ use rustix::io::Errno;
 /// What others may do with a file that nobody else is to lock: nothing.
 pub(crate) const PRIVATE: u32 = 0o600;
 
-/// How long to wait for a lock that another process has. The kernel does not wake a waiter that also has to look at a clock, or at
-/// a flag that a signal sets, so it is tried again and again.
+/// How long to wait for a lock that another process has. The kernel does not wake a waiter that also has to look at a
+/// clock, or at a flag that a signal sets, so it is tried again and again.
 #[derive(Debug, Clone, Copy)]
 pub struct LockWait {
     /// After which to give up; `None` waits as long as it takes.
@@ -24,8 +24,8 @@ pub struct LockWait {
 }
 
 impl LockWait {
-    /// Attempts until one succeeds. `None` if `stop` returned true or the patience ended before that; there is always one
-    /// attempt.
+    /// Attempts until one succeeds. `None` if `stop` returned true or the patience ended before that; there
+    /// is always one attempt.
     ///
     /// # Errors
     /// That of the first attempt that fails.
@@ -55,8 +55,8 @@ pub fn try_exclusive(path: &Path) -> io::Result<Option<File>> {
     Ok(take(&file, FlockOperation::NonBlockingLockExclusive)?.then_some(file))
 }
 
-/// Takes the lock on a file, which is made if it is not there, for nobody else to open. Waits as long as another process has
-/// it.
+/// Takes the lock on a file, which is made if it is not there, for nobody else to open. Waits as long as
+/// another process has it.
 ///
 /// # Errors
 /// The file cannot be made or opened.
@@ -113,7 +113,8 @@ fn file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
 }
 
-/// Opens or makes a file of which only its user takes the lock: whoever can read a file can lock it, and keep it locked.
+/// Opens or makes a file of which only its user takes the lock: whoever can read a file can lock it,
+/// and keep it locked.
 pub(crate) fn private(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(PRIVATE).open(path)?;

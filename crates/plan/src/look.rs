@@ -33,8 +33,8 @@ pub struct Drift {
 /// may have changed.
 ///
 /// Undo asks this too, except of what has an identity that outlives a name: a link (its index), a namespace (its
-/// cookie) and pinned programs. There the journal says more than the step: whether it is the very one that was made. Of a
-/// register ([`crate::Step::Set`]) it asks twice, for the step as the journal has it and for the way back from it.
+/// cookie) and pinned programs. There the journal says more than the step: whether it is the very one that was made. Of
+/// a register ([`crate::Step::Set`]) it asks twice, for the step as the journal has it and for the way back from it.
 ///
 /// # Errors
 /// The kernel does not answer, or the step's namespace is not there.

@@ -1,8 +1,8 @@
 //! What a journal has made, made again where another program has taken it away: a table that went with all others, a
 //! parameter that was set to something else.
 //!
-//! It differs from [`crate::reconcile`] in what it leaves alone. A link that is there with other properties stays as it is,
-//! since others rest on it; nothing is taken back that stands.
+//! It differs from [`crate::reconcile`] in what it leaves alone. A link that is there with other properties stays as it
+//! is, since others rest on it; nothing is taken back that stands.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ pub fn drift(plan: &Plan, kernel: &mut Kernel) -> Result<Option<Drift>, StepErro
     Ok(None)
 }
 
-/// Does again what a journal has made and is no longer so; says what that was. What needs no other way back than before is
-/// done without a line, so that a journal does not grow with each time.
+/// Does again what a journal has made and is no longer so; says what that was. What needs no other way back than before
+/// is done without a line, so that a journal does not grow with each time.
 ///
 /// # Errors
 /// The first step that cannot be done. What was done until then is in the journal, and a later call goes on from there.
@@ -51,8 +51,8 @@ pub fn mend(journal: &mut Journal, kernel: &mut Kernel) -> Result<Vec<Drift>, Ap
     Ok(mended)
 }
 
-/// What a journal was to make: also what a process had taken back that died before it made it again. Each step stands where
-/// the first one about the same stood, so that a link comes before what rests on it.
+/// What a journal was to make: also what a process had taken back that died before it made it again. Each step stands
+/// where the first one about the same stood, so that a link comes before what rests on it.
 pub(crate) fn intended(entries: &[Entry]) -> Plan {
     let mut steps: Vec<Placed> = Vec::new();
     let mut at = BTreeMap::new();

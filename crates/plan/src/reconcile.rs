@@ -1,5 +1,5 @@
-//! What a journal has made, brought to what a plan says: at first, after the plan has changed, and after another program
-//! has changed the kernel.
+//! What a journal has made, brought to what a plan says: at first, after the plan has changed, and after another
+//! program has changed the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,13 +81,13 @@ impl Reconciled {
 /// journal has made. `survey` is how the kernel was found.
 ///
 /// A `Replace…` step takes its place from an earlier one without a moment in which nothing is there. The journal then
-/// brings back what that one had found: what another program did meanwhile is not remembered. What of the plan is not in
-/// the journal and yet so is another program's: only a `Replace…` step takes it over.
+/// brings back what that one had found: what another program did meanwhile is not remembered. What of the plan is not
+/// in the journal and yet so is another program's: only a `Replace…` step takes it over.
 ///
 /// # Errors
 /// The first step that cannot be done, or taken back where another one needs its place. What was done until then is in
-/// the journal, and a later call goes on from there. A step that the plan no longer has and that cannot be taken back is
-/// no error: it is among [`Reconciled::removed`], and the next call tries again.
+/// the journal, and a later call goes on from there. A step that the plan no longer has and that cannot be taken back
+/// is no error: it is among [`Reconciled::removed`], and the next call tries again.
 pub fn reconcile(
     plan: &Plan,
     journal: &mut Journal,
@@ -104,8 +104,8 @@ pub fn reconcile(
 /// The numbers of steps that a plan no longer has.
 pub(crate) type LeftOver = BTreeSet<u64>;
 
-/// The first half of [`reconcile`]: what the plan says is made. The rest of the journal is returned, to be taken back when
-/// nothing rests on it any more. What was done is noted in `done`, also before a step that fails.
+/// The first half of [`reconcile`]: what the plan says is made. The rest of the journal is returned, to be taken back
+/// when nothing rests on it any more. What was done is noted in `done`, also before a step that fails.
 pub(crate) fn make(
     plan: &Plan,
     journal: &mut Journal,
@@ -174,8 +174,8 @@ pub(crate) fn make(
     Ok(open.rest().collect())
 }
 
-/// What is known of a step that needs nothing taken back before it: it takes its place from what is there, or adapts what
-/// earlier steps have made. `is_theirs`: what is there is of none of these.
+/// What is known of a step that needs nothing taken back before it: it takes its place from what is there, or adapts
+/// what earlier steps have made. `is_theirs`: what is there is of none of these.
 fn in_its_place(
     placed: &Placed,
     earlier: &[Intent],
@@ -211,8 +211,8 @@ pub(crate) fn take_back_these(
     if left_over.is_empty() { Vec::new() } else { undo_these(journal, left_over, kernel) }
 }
 
-/// Closes a step that could not be done, where an earlier one still says what was there before: a journal would grow with
-/// each attempt.
+/// Closes a step that could not be done, where an earlier one still says what was there before: a journal would
+/// grow with each attempt.
 fn forget_failed(
     placed: &Placed,
     seq: u64,
@@ -277,8 +277,9 @@ impl Open {
         })
     }
 
-    /// Whether the journal has this very step, done in this very namespace, with the same way back: then it is done again without
-    /// a line, so that a stranger's work is mended on a disk that is full, and a journal does not grow with it.
+    /// Whether the journal has this very step, done in this very namespace, with the same way back: then it is
+    /// done again without a line, so that a stranger's work is mended on a disk that is full, and a journal does
+    /// not grow with it.
     fn is_recorded(
         &self,
         placed: &Placed,
@@ -294,8 +295,8 @@ impl Open {
         Ok(kernel.at(&placed.place).map_err(|error| in_step(placed, error.into()))?.cookie == cookie)
     }
 
-    /// The first of these steps, as many as have free places by what is listed: of each it is known that nothing would be
-    /// displaced.
+    /// The first of these steps, as many as have free places by what is listed: of each it is known that
+    /// nothing would be displaced.
     fn free_steps<'p>(&self, steps: &'p [Placed], kernel: &mut Kernel, survey: &Survey) -> &'p [Placed] {
         let is_free = |placed: &&Placed| {
             placed.step.effect().takes_over()
@@ -319,8 +320,9 @@ pub(crate) fn slot(placed: &Placed) -> (Place, String) {
 }
 
 impl Journal {
-    /// Forgets the steps that are undone, if they are most of the file: a journal that is reconciled for months does not
-    /// grow. One of steps that are shared stays as it is, since the units that share them know them by their numbers.
+    /// Forgets the steps that are undone, if they are most of the file: a journal that is reconciled for
+    /// months does not grow. One of steps that are shared stays as it is, since the units that share them know
+    /// them by their numbers.
     ///
     /// # Errors
     /// The file cannot be replaced; it is then as before.

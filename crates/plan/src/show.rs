@@ -24,8 +24,8 @@ impl Placed {
         self.step.effect().commands(&self.place)
     }
 
-    /// What a person would type to take away what the commands of [`Placed::commands`] made; `None` where a namespace takes it
-    /// along. Only what undo does by the journal knows what was there before.
+    /// What a person would type to take away what the commands of [`Placed::commands`] made; `None` where a namespace
+    /// takes it along. Only what undo does by the journal knows what was there before.
     pub fn removal(&self) -> Option<String> {
         self.step.effect().removal(&self.place)
     }

@@ -42,8 +42,9 @@ pub enum Step {
     AddNetns,
     /// Make a link, down; a veth pair with both ends.
     AddLink(Link),
-    /// Make a link, down, whose parent is in another namespace. It never stands there: to move it costs tens of milliseconds,
-    /// since the kernel waits for readers of a link that goes. Its name must be free in both before Linux 6.14.
+    /// Make a link, down, whose parent is in another namespace. It never stands there: to move it costs tens
+    /// of milliseconds, since the kernel waits for readers of a link that goes. Its name must be free in
+    /// both before Linux 6.14.
     AddLinkOn {
         /// The link, in the step's place.
         link: Link,
@@ -51,8 +52,8 @@ pub enum Step {
         parent_in: Place,
     },
     /// Make a link, down, unless one of its name and kind is there: that is used as it is, and undo leaves it. One of
-    /// another kind is refused. A link that the step made is not taken from ports that another program has added to it: as
-    /// long as there is one, nothing of the journal is undone.
+    /// another kind is refused. A link that the step made is not taken from ports that another program has added to it:
+    /// as long as there is one, nothing of the journal is undone.
     EnsureLink(Link),
     /// Move a link to another namespace; it loses its addresses. It changes its name in the same request; in the
     /// namespace where it is that is all that happens.
@@ -71,8 +72,8 @@ pub enum Step {
         /// The address with its prefix length.
         address: IpNet,
     },
-    /// The same, unless the link has the address already; undo leaves it then. Refused where the link has another address
-    /// whose subnet overlaps.
+    /// The same, unless the link has the address already; undo leaves it then. Refused where the link has another
+    /// address whose subnet overlaps.
     EnsureAddress {
         /// The link that is to have the address.
         link: IfName,
@@ -81,8 +82,8 @@ pub enum Step {
     },
     /// Make a route in the main table.
     AddRoute(Route),
-    /// Make a route in the main table. One that is there to the same destination with the same metric gives way in the same
-    /// moment, and undo puts it back. The kernel's own routes and those that expire are refused.
+    /// Make a route in the main table. One that is there to the same destination with the same metric gives way in the
+    /// same moment, and undo puts it back. The kernel's own routes and those that expire are refused.
     ReplaceRoute(Route),
     /// Make a permanent or a proxy neighbour entry.
     AddNeighbour(Neighbour),
@@ -106,8 +107,8 @@ pub enum Step {
     AddXfrmPolicy(XfrmPolicy),
     /// Make an RDMA device of software RoCE on a link. The name is the machine's: it must be free in all namespaces.
     AddRdmaLink(RdmaLink),
-    /// Lead all that arrives at a link to another one, which sends it: an ingress qdisc with a single filter. Refused where
-    /// the link has an ingress or a clsact qdisc.
+    /// Lead all that arrives at a link to another one, which sends it: an ingress qdisc with a single filter. Refused
+    /// where the link has an ingress or a clsact qdisc.
     AddRedirect {
         /// The link at which it arrives.
         from: IfName,
@@ -116,11 +117,11 @@ pub enum Step {
     },
     /// Make an nftables table with all its chains and rules.
     AddNftTable(nft::Table),
-    /// Add an element to a map or a set of an nftables table. Where it leads UDP elsewhere, what goes on as it was before is no
-    /// longer tracked when the plan is applied, and when it is undone, so that clients follow it.
+    /// Add an element to a map or a set of an nftables table. Where it leads UDP elsewhere, what goes on as it was
+    /// before is no longer tracked when the plan is applied, and when it is undone, so that clients follow it.
     AddNftElement(nft::Element),
-    /// Start an Open vSwitch of the node's own: its daemons in the step's place, its database and sockets in a directory. Refused
-    /// where the place has one.
+    /// Start an Open vSwitch of the node's own: its daemons in the step's place, its database and sockets in a
+    /// directory. Refused where the place has one.
     StartOvs(OvsSwitch),
     /// Make a bridge of it, down.
     AddOvsBridge(OvsBridge),
@@ -156,8 +157,8 @@ pub enum Step {
     LoadServices(ServicePrograms),
     /// Attach them to a control group.
     AttachServices(ServiceAttachment),
-    /// Lead calls of a Service to its backends. Another Service at the same address and port gives way in the same moment,
-    /// and undo puts it back.
+    /// Lead calls of a Service to its backends. Another Service at the same address and port gives way in the same
+    /// moment, and undo puts it back.
     ReplaceService(ServiceEntry),
     /// Write a register; each setting has a word of its own in files.
     #[serde(untagged)]

@@ -37,8 +37,8 @@ pub enum OvsDatapathType {
     /// The kernel, by its module.
     #[default]
     System,
-    /// The daemon, which takes frames of links by AF_XDP. It waits for them and does not poll: a thread that polls takes a CPU
-    /// from whatever else stands on the machine, whether there are frames or not.
+    /// The daemon, which takes frames of links by AF_XDP. It waits for them and does not poll: a thread that polls
+    /// takes a CPU from whatever else stands on the machine, whether there are frames or not.
     Netdev,
 }
 
@@ -158,8 +158,8 @@ impl OvsPort {
         let (kind, options) = match (&self.tunnel, self.datapath) {
             (Some(tunnel), _) => (tunnel.kind.name(), tunnel.options()),
             (None, OvsDatapathType::System) => return FoundInterface::default(),
-            // Without `pmd` in its name no thread polls for it. A veth link has no other mode than this and `generic`, and what
-            // is not named is tried and may be that.
+            // Without `pmd` in its name no thread polls for it. A veth link has no other mode than this and `generic`,
+            // and what is not named is tried and may be that.
             (None, OvsDatapathType::Netdev) => ("afxdp-nonpmd", vec![("xdp-mode", "native".to_owned())]),
         };
         let options: BTreeMap<String, String> =

@@ -1,10 +1,10 @@
 //! Translations of UDP that came or went in a run, and the connections that go on as it was before.
 //!
-//! Rules of address translation see the first packet of a connection only. A client that sends from one port for ever, as
-//! resolvers and senders of statistics do, stays with its first answer: what led to a pod leads to its address when the pod is
-//! gone, and what came while nothing was published goes to the node itself for good. So netfilter is made to forget such
-//! connections, and the rules see their next packet. Connections of TCP are left. They end by themselves: nobody at the
-//! address knows them, and the client makes a new one.
+//! Rules of address translation see the first packet of a connection only. A client that sends from one port for ever,
+//! as resolvers and senders of statistics do, stays with its first answer: what led to a pod leads to its address when
+//! the pod is gone, and what came while nothing was published goes to the node itself for good. So netfilter is made to
+//! forget such connections, and the rules see their next packet. Connections of TCP are left. They end by themselves:
+//! nobody at the address knows them, and the client makes a new one.
 //!
 //! It is done once, behind the last step: netfilter's table has no order by port, and all of it is looked at.
 
@@ -80,8 +80,8 @@ impl Translation {
 
 /// Forgets the connections that go on as it was before. Nothing is opened or asked where nothing has changed.
 ///
-/// Where a translation was removed, they are those that it had led; where one was made, those to an address of the namespace
-/// that do not go to its target. Others of the same port, which are forwarded, are left.
+/// Where a translation was removed, they are those that it had led; where one was made, those to an address of the
+/// namespace that do not go to its target. Others of the same port, which are forwarded, are left.
 ///
 /// # Errors
 /// The kernel does not answer, or refuses.

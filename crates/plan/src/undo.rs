@@ -55,8 +55,8 @@ pub fn outstanding(journal: &Journal) -> Vec<&Placed> {
 /// nothing back.
 ///
 /// # Errors
-/// No user was found, but of a step the question has no answer: the kernel does not answer, or its claims cannot be read.
-/// [`undo`] leaves that step, and takes the others back.
+/// No user was found, but of a step the question has no answer: the kernel does not answer, or its claims cannot be
+/// read. [`undo`] leaves that step, and takes the others back.
 pub fn in_use(journal: &Journal, kernel: &mut Kernel) -> Result<Option<String>, StepError> {
     let (users, unknown) = users(&pasts(journal), kernel);
     match (users, unknown.into_iter().next()) {
@@ -192,8 +192,8 @@ impl Run<'_> {
 
     fn undo_one(&mut self, past: &Past) -> Undone {
         let mut attempted = self.attempt(past);
-        // What was found can vanish before it is changed: a link goes when the kernel ends the namespace of its other end.
-        // Another look shows it.
+        // What was found can vanish before it is changed: a link goes when the kernel ends the namespace of its other
+        // end. Another look shows it.
         if attempted.as_ref().is_err_and(StepError::is_vanished) {
             attempted = self.attempt(past);
         }
@@ -216,8 +216,9 @@ impl Run<'_> {
         undone
     }
 
-    /// Lets netfilter forget the connections that the translations had led which are undone, now or in an earlier run. That is
-    /// done before the other steps: as long as one of those is open, a later run does it again if this one is interrupted.
+    /// Lets netfilter forget the connections that the translations had led which are undone, now or in an earlier
+    /// run. That is done before the other steps: as long as one of those is open, a later run does it again if
+    /// this one is interrupted.
     fn forget_outdated(&mut self) {
         let open: BTreeSet<u64> = self.journal.open_intents().map(|intent| intent.seq).collect();
         let mut changed: BTreeMap<Place, Vec<Changed>> = BTreeMap::new();

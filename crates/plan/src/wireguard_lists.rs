@@ -1,10 +1,11 @@
 //! WireGuard devices, of which the kernel gives the whole list of peers and no single one.
 //!
-//! A plan asks for each peer that it adds, and undo asks for each that it removes. If each question had a list of its own,
-//! 10,000 peers would cost 50 million. A list of one run therefore answers as many questions about peers as it has of them,
-//! and then a new one is taken: of N peers that are added one after the other about 2N are listed, in lists that double
-//! their length. What the run itself has changed is never answered from an older list. What another program changes
-//! meanwhile may be: a peer of the same key that it adds is then overwritten, since the kernel adds none only if it is new.
+//! A plan asks for each peer that it adds, and undo asks for each that it removes. If each question had a list of its
+//! own, 10,000 peers would cost 50 million. A list of one run therefore answers as many questions about peers as it has
+//! of them, and then a new one is taken: of N peers that are added one after the other about 2N are listed, in lists
+//! that double their length. What the run itself has changed is never answered from an older list. What another program
+//! changes meanwhile may be: a peer of the same key that it adds is then overwritten, since the kernel adds none only
+//! if it is new.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

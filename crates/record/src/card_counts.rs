@@ -5,8 +5,8 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// Counts over one trial, each by the CPU that did it. CPUs without any are left out. What is not a card's own is the whole
-/// machine's, so it is counted only where the machine is a race's.
+/// Counts over one trial, each by the CPU that did it. CPUs without any are left out. What is not a card's own is the
+/// whole machine's, so it is counted only where the machine is a race's.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CardCounts {
@@ -16,8 +16,8 @@ pub struct CardCounts {
     pub server_interrupts: BTreeMap<u16, u64>,
     /// Soft interrupts that received packets (`NET_RX` in `/proc/softirqs`), of the machine.
     pub net_rx: BTreeMap<u16, u64>,
-    /// Packets that the stack got (`/proc/net/softnet_stat`), of the machine. Segments that were put together before are one,
-    /// and a packet that goes on through another link, a pod's, is counted there again.
+    /// Packets that the stack got (`/proc/net/softnet_stat`), of the machine. Segments that were put together before
+    /// are one, and a packet that goes on through another link, a pod's, is counted there again.
     pub packets: BTreeMap<u16, u64>,
 }
 

@@ -275,8 +275,9 @@ mod defaults {
 }
 
 impl Candidate {
-    /// The name in tables: the given one, else the filter of packets or the data path with its settings and, if only one side
-    /// is in a container, that side. Empty for a CNI configuration without a name or settings, which has the name in its file.
+    /// The name in tables: the given one, else the filter of packets or the data path with its settings and, if only
+    /// one side is in a container, that side. Empty for a CNI configuration without a name or settings, which has the
+    /// name in its file.
     pub fn title(&self) -> String {
         if let Some(name) = &self.name {
             return name.clone();

@@ -65,8 +65,8 @@ fn inflated(bytes: &[u8]) -> Result<Vec<u8>, String> {
     if plain.len() as u64 > BYTES_MAX { Err("it is larger than any".to_owned()) } else { Ok(plain) }
 }
 
-/// Numbers in groups of seven bits, nine bytes at most, the sign in the lowest bit; a negative one skips so many bins. The
-/// library negates each, which the least of all numbers does not have.
+/// Numbers in groups of seven bits, nine bytes at most, the sign in the lowest bit; a negative one skips so many bins.
+/// The library negates each, which the least of all numbers does not have.
 fn check_counts(mut counts: &[u8]) -> Result<(), String> {
     while !counts.is_empty() {
         let ends = counts.iter().take(8).position(|byte| byte & 0x80 == 0);

@@ -172,14 +172,15 @@ pub struct Header {
 impl Header {
     /// The name of the fact of [`Machine::facts`] that says by which policy threads were scheduled.
     pub const SCHEDULING: &'static str = "scheduling";
-    /// The fact of the machine that says how many machines' clients shared the load, and how; absent where one had all of it.
+    /// The fact of the machine that says how many machines' clients shared the load, and how; absent where one
+    /// had all of it.
     pub const CLIENTS: &'static str = "clients";
     /// That fact begins so where the threads of client and server, spinning ones excepted, were real-time threads.
     pub const REAL_TIME: &'static str = "SCHED_FIFO";
 
-    /// Whether what answers for an entrant was scheduled by another policy than the reference's server: one of them spins, or a
-    /// program between client and server carries its packets, under the normal policy, and the other one is a real-time thread.
-    /// Where a request costs the server CPU time, all are under the normal one.
+    /// Whether what answers for an entrant was scheduled by another policy than the reference's server: one of them
+    /// spins, or a program between client and server carries its packets, under the normal policy, and the other one is
+    /// a real-time thread. Where a request costs the server CPU time, all are under the normal one.
     pub fn is_scheduled_apart(&self, entrant: usize) -> bool {
         let facts = &self.machine.facts;
         let real_time =
@@ -308,14 +309,15 @@ impl Capacity {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Witness {
-    /// Between two ticks of a CPU, in nanoseconds: the witness's own, or where those changed the median too much the kernel's.
+    /// Between two ticks of a CPU, in nanoseconds: the witness's own, or where those changed the median
+    /// too much the kernel's.
     pub period_ns: u64,
     /// A tick that was this much later than that showed a stall, in nanoseconds.
     pub late_ns: u64,
     /// So did this much time that the hypervisor took between two looks at its clock, in nanoseconds.
     pub stolen_ns: u64,
-    /// So did a thread's turn that came this much later than its waking on an idle CPU, in nanoseconds. `None`: it did not,
-    /// as on a bare machine.
+    /// So did a thread's turn that came this much later than its waking on an idle CPU, in nanoseconds. `None`: it did
+    /// not, as on a bare machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken_late_ns: Option<u64>,
     /// How long before a stall a window began, in nanoseconds.

@@ -15,8 +15,8 @@ pub struct TrialRecord {
     pub entrant: usize,
     /// Index into the record's loads.
     pub load: usize,
-    /// The measured part in nanoseconds: from the first intended instant to the end of the schedule. Of packets: the CPU
-    /// time of all frames less what it took to make as many ([`Frames::net_ns`]).
+    /// The measured part in nanoseconds: from the first intended instant to the end of the schedule. Of packets: the
+    /// CPU time of all frames less what it took to make as many ([`Frames::net_ns`]).
     pub duration_ns: u64,
     /// Requests whose intended instant lay in the measured part.
     pub intended: u64,
@@ -26,8 +26,9 @@ pub struct TrialRecord {
     pub answered: u64,
     /// Answered requests whose answer came within the measured part.
     pub answered_in_time: u64,
-    /// Of a closed loop: how long `answered_in_time` answers take, in nanoseconds, at the rate that follows from the times
-    /// between the answers of each connection. The measured part holds too few: each connection waits for its first one.
+    /// Of a closed loop: how long `answered_in_time` answers take, in nanoseconds, at the rate that follows from
+    /// the times between the answers of each connection. The measured part holds too few: each connection waits
+    /// for its first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loop_ns: Option<u64>,
     /// Those still open when the trial stopped waiting. They are in no histogram.
@@ -116,7 +117,8 @@ pub struct Frames {
     pub judged: u64,
     /// Those that a filter sent on, and that arrived at the end of their way.
     pub sunk: u64,
-    /// CPU time of the generator's thread for these, in nanoseconds: to make them, and all that happened to them in softirqs.
+    /// CPU time of the generator's thread for these, in nanoseconds: to make them, and all that happened
+    /// to them in softirqs.
     pub cpu_ns: u64,
     /// Frames that were made and not sent, in turn with the others.
     pub alone: u64,
@@ -140,8 +142,8 @@ pub struct Junk {
     pub sent: u64,
     /// Those that the candidate's filter dropped, or that were read from its socket.
     pub filtered: u64,
-    /// CPU time in nanoseconds that a CPU of the server's node spent on them: to make them, and all that happened to them in
-    /// softirqs.
+    /// CPU time in nanoseconds that a CPU of the server's node spent on them: to make them, and all that happened
+    /// to them in softirqs.
     pub cpu_ns: u64,
     /// How much later than its due time the latest of them was sent, in nanoseconds.
     pub late_max_ns: u64,
@@ -253,8 +255,8 @@ pub struct Counters {
     pub client_switches: u64,
     /// Nanoseconds that the generator's threads were runnable without a CPU (`schedstat`).
     pub client_runqueue_ns: u64,
-    /// Nanoseconds of CPU time in which the generator's threads waited without sleeping. Not written where there are none:
-    /// a hostgap before this key did not know them.
+    /// Nanoseconds of CPU time in which the generator's threads waited without sleeping. Not written where there are
+    /// none: a hostgap before this key did not know them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub client_spun_ns: u64,
 }
@@ -409,8 +411,8 @@ impl TrialRecord {
         (&self.latencies.response, self.unanswered())
     }
 
-    /// Adds what another client did in the same trial: counts are summed, histograms merged. The trial is as long as the
-    /// longer of the two parts, and void if either is.
+    /// Adds what another client did in the same trial: counts are summed, histograms merged. The trial is as long as
+    /// the longer of the two parts, and void if either is.
     pub fn add_client(&mut self, other: &TrialRecord) {
         self.loop_ns = self.loop_with(other);
         self.duration_ns = self.duration_ns.max(other.duration_ns);
@@ -432,8 +434,8 @@ impl TrialRecord {
             ours.full += theirs.full;
             ours.resumed += theirs.resumed;
         }
-        // What a witness of one machine saw says nothing of the others' requests, and the times of one machine's CPUs are not
-        // another's.
+        // What a witness of one machine saw says nothing of the others' requests, and the times of one machine's
+        // CPUs are not another's.
         self.witnessed = None;
         self.client_by_cpu.clear();
         if self.void.is_none() {
@@ -454,7 +456,8 @@ impl TrialRecord {
         self.loop_ns.unwrap_or(self.duration_ns)
     }
 
-    /// CPU time in nanoseconds that requests took on both nodes: what the generator waited is not theirs, however it waited.
+    /// CPU time in nanoseconds that requests took on both nodes: what the generator waited is not
+    /// theirs, however it waited.
     pub fn request_cpu_ns(&self) -> u64 {
         self.server_cpu.busy_ns() + self.client_request_cpu_ns()
     }

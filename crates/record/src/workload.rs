@@ -22,9 +22,9 @@ pub struct Workload {
     /// The kind of exchange.
     #[serde(skip_serializing_if = "WorkloadKind::is_usual")]
     pub kind: WorkloadKind,
-    /// Sizes of the answers' bodies in bytes; each size is a separate load. For `grpc`, `tcp-rr`, `udp-rr` and `verbs` the size
-    /// of both request and answer, for `download` of the object, for `tcp-stream` of a write, for `udp-stream` of a
-    /// packet, for `packets` of a frame without the checksum at its end.
+    /// Sizes of the answers' bodies in bytes; each size is a separate load. For `grpc`, `tcp-rr`, `udp-rr` and `verbs`
+    /// the size of both request and answer, for `download` of the object, for `tcp-stream` of a write, for `udp-stream`
+    /// of a packet, for `packets` of a frame without the checksum at its end.
     pub body_bytes: Vec<u32>,
     /// Permanent connections of the client; for `connect` and `download` the number at a time, for streams the flows.
     pub connections: u32,
@@ -280,8 +280,8 @@ impl std::str::FromStr for HttpVersion {
     }
 }
 
-/// The most connections of a client to one port of a server, each of which takes a port of its own: Linux gives 28,232, and
-/// those that have ended keep theirs for a minute.
+/// The most connections of a client to one port of a server, each of which takes a port of its own: Linux gives 28,232,
+/// and those that have ended keep theirs for a minute.
 pub const CLIENT_CONNECTIONS_MAX: u32 = 20_000;
 
 /// The most connections of a candidate, over all clients.

@@ -1,5 +1,5 @@
-//! How often the cards of a wire interrupted, and what the CPUs received from them, by candidate. Emulation bends times, but not
-//! these.
+//! How often the cards of a wire interrupted, and what the CPUs received from them, by candidate. Emulation bends
+//! times, but not these.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::figures;
 /// What is counted of a candidate at a load: means a request, and of what each CPU did how much.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CardSummary {
-    /// Interrupts of the server's card: a request; of downloads an object, of streams of datagrams a packet, of streams of
-    /// bytes a megabyte (10⁶ bytes).
+    /// Interrupts of the server's card: a request; of downloads an object, of streams of datagrams a packet, of streams
+    /// of bytes a megabyte (10⁶ bytes).
     pub server_interrupts_per_request: Counted,
     /// Interrupts of the client's card, likewise.
     pub client_interrupts_per_request: Counted,

@@ -43,8 +43,8 @@ const SPAN_MAX: f64 = 100.0;
 /// From this ratio on a change is in times instead of per cent.
 const TIMES_MIN: f64 = 10.0;
 
-/// A ratio with its interval: "1.03 ±0.02", or "1.45 −0.10 +0.14" where the sides differ; "unresolved" where two builds are
-/// all there is, and differ.
+/// A ratio with its interval: "1.03 ±0.02", or "1.45 −0.10 +0.14" where the sides differ; "unresolved" where two builds
+/// are all there is, and differ.
 pub(crate) fn ratio(ratio: &Ratio) -> String {
     let Ratio { value, low, high } = *ratio;
     if high / low > SPAN_MAX {
@@ -100,8 +100,8 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// The noise, as the share that a ratio must lie above 1 by. A ratio below 1 must be so many times as small, which is more per
-/// cent off than it looks: "±3.2 %", but "×1.38 either way", since ×0.70 is noise then.
+/// The noise, as the share that a ratio must lie above 1 by. A ratio below 1 must be so many times as small, which is
+/// more per cent off than it looks: "±3.2 %", but "×1.38 either way", since ×0.70 is noise then.
 pub(crate) fn noise(floor: f64) -> String {
     if floor < EITHER_WAY_MIN {
         format!("±{}", percent(floor))

@@ -106,8 +106,8 @@ pub(crate) fn name(cause: Cause) -> &'static str {
     }
 }
 
-/// A median that watching surely made so many times as long is that of another load. What the programs do themselves takes
-/// a few per cent; more comes of queues.
+/// A median that watching surely made so many times as long is that of another load. What the programs do themselves
+/// takes a few per cent; more comes of queues.
 const COST_MAX: f64 = 1.15;
 
 /// What is to be known beside the shares, each as a clause.

@@ -1,5 +1,5 @@
-//! The results of a race of all pairs of a cluster's nodes, as plain values: which pair, which path, which node is worse
-//! than the rest.
+//! The results of a race of all pairs of a cluster's nodes, as plain values: which pair, which path, which node is
+//! worse than the rest.
 
 use record::NodeInZone;
 use serde::Serialize;
@@ -89,7 +89,8 @@ impl PairFigure {
         self.over_others.is_none() && self.decided_by == Some(statistic)
     }
 
-    /// What stands behind a ratio of `statistic` that was judged, with what decided where that is another one: " ▲ p50".
+    /// What stands behind a ratio of `statistic` that was judged, with what decided where that is another
+    /// one: " ▲ p50".
     pub(crate) fn mark(&self, statistic: &str) -> String {
         let arrow = match self.verdict {
             Some(Verdict::Worse) => "▲",

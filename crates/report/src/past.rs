@@ -5,8 +5,8 @@ use verdict::Shortfall;
 use crate::figures::{self, percent};
 use crate::summary::{Candidate, RateSummary};
 
-/// "73 % of the rate was answered in time; the latencies are those of a growing queue", or "93 % of the rate was answered in
-/// time; in 5 of 24 slices a queue grew, and the tail is theirs".
+/// "73 % of the rate was answered in time; the latencies are those of a growing queue", or "93 % of the rate was
+/// answered in time; in 5 of 24 slices a queue grew, and the tail is theirs".
 pub(crate) fn shortfall_text(short: &Shortfall) -> String {
     let Shortfall { in_time, queued, queues, slices } = *short;
     let some = format!("in {queues} of {slices} slices a queue grew");

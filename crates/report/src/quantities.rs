@@ -40,8 +40,8 @@ pub struct TransferRates {
 /// What a frame costs where the kernel makes and judges it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct FrameCost {
-    /// CPU time of a frame after it was made, in nanoseconds: on its way to the filter, in it, and after it. Where a virtual
-    /// machine's clock counts instructions, as many of those.
+    /// CPU time of a frame after it was made, in nanoseconds: on its way to the filter, in it, and after it. Where a
+    /// virtual machine's clock counts instructions, as many of those.
     pub ns_per_packet: f64,
     /// CPU time to make a frame, in the same unit, which is subtracted.
     pub generator_ns_per_packet: f64,

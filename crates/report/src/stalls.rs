@@ -6,8 +6,8 @@ use serde::Serialize;
 use crate::figures;
 use crate::quantities::{Quantiles, Ratio};
 
-/// What a witness of the machine's stalls saw beside a candidate at a load. Requests intended near a stall are in none of
-/// the other figures of response time; here are the figures with them.
+/// What a witness of the machine's stalls saw beside a candidate at a load. Requests intended near a stall are in none
+/// of the other figures of response time; here are the figures with them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stalls {
     /// The share of the measured time that is left out: windows around the stalls, 0 to 1.

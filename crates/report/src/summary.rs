@@ -203,16 +203,16 @@ pub struct RateSummary {
     pub verdict: Option<Verdict>,
     /// Which statistic decided, in words.
     pub verdict_reason: String,
-    /// The level of the intervals that the verdict rests on, 0 to 1: higher than 0.95, since there are several tests. `None`
-    /// without a test, and where the rate cannot be compared.
+    /// The level of the intervals that the verdict rests on, 0 to 1: higher than 0.95, since there are several tests.
+    /// `None` without a test, and where the rate cannot be compared.
     pub level: Option<f64>,
     /// What was missing of the rate, in all slices or in some; of a rate that was not kept in all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortfall: Option<Shortfall>,
     /// received − intended, in nanoseconds.
     pub response_ns: Quantiles,
-    /// p99 of the response time in a typical slice, in nanoseconds: the mean of the middle half of the slices' p99. `None`
-    /// without a rate, or with fewer than eight slices of at least 1,000 requests.
+    /// p99 of the response time in a typical slice, in nanoseconds: the mean of the middle half of the slices' p99.
+    /// `None` without a rate, or with fewer than eight slices of at least 1,000 requests.
     pub typical_p99_ns: Option<f64>,
     /// received − sent, in nanoseconds.
     pub service_ns: Quantiles,
@@ -262,11 +262,11 @@ pub struct RateSummary {
     pub missing_slices: u64,
     /// Why not, each reason once with its count.
     pub void_reasons: Vec<VoidReason>,
-    /// Requests without an expected answer, in the trials that count, those beside stalls too. At a rate, those that count
-    /// rank above every answer in the percentiles.
+    /// Requests without an expected answer, in the trials that count, those beside stalls too. At a rate, those that
+    /// count rank above every answer in the percentiles.
     pub missed: u64,
-    /// The statistics that have no ratio because they lie among the requests without an answer, or may, here or at the reference:
-    /// a verdict by them is by the shares of requests that have an answer.
+    /// The statistics that have no ratio because they lie among the requests without an answer, or may, here or at the
+    /// reference: a verdict by them is by the shares of requests that have an answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub among_unanswered: Vec<&'static str>,
     /// Broken connections in those trials.
@@ -287,8 +287,8 @@ pub struct RateSummary {
 }
 
 impl RateSummary {
-    /// Whether in at least half of the slices requests waited in a queue that grew until the end. The latencies then say how
-    /// long the rate was sent, and nothing about the data path, so they have no ratio.
+    /// Whether in at least half of the slices requests waited in a queue that grew until the end. The latencies then
+    /// say how long the rate was sent, and nothing about the data path, so they have no ratio.
     pub fn is_past_capacity(&self) -> bool {
         self.shortfall.is_some_and(|short| short.queued)
     }

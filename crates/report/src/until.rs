@@ -65,8 +65,8 @@ pub struct ComparisonExit {
     pub half_width: Option<f64>,
     /// The same after another minute; of those that are undecided.
     pub half_width_in_a_minute: Option<f64>,
-    /// Seconds that would still be needed for what was asked, if builds take as long and scatter as before; of those who
-    /// are undecided, `None` if it is more than is practical.
+    /// Seconds that would still be needed for what was asked, if builds take as long and scatter as before; of those
+    /// who are undecided, `None` if it is more than is practical.
     pub needed_s: Option<f64>,
 }
 

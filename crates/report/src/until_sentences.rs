@@ -81,8 +81,8 @@ fn levels(of: &Pursued) -> Option<String> {
     ))
 }
 
-/// The levels of the intervals of ratios that are shown, those of the control too, of one load or of all: "95 %", and more where the race was looked at
-/// while it ran.
+/// The levels of the intervals of ratios that are shown, those of the control too, of one load or of all: "95 %", and
+/// more where the race was looked at while it ran.
 pub(crate) fn interval_levels(summary: &Summary, load: Option<usize>) -> String {
     let is_asked = |of: usize| load.is_none_or(|load| load == of);
     let all = summary.until.iter().flat_map(|of| &of.comparisons);

@@ -7,9 +7,9 @@
 //! drawn again: the scatter of the builds' values already contains the scatter of their rounds, and a second draw
 //! would count it twice (Davison and Hinkley 1997, *Bootstrap Methods and their Application*, §3.8).
 //!
-//! **Few units.** With B units the resampled values scatter with (B−1)/B of the true variance, and the scatter is itself
-//! known from B values only. So the interval of a ratio r, whose logarithm has the standard deviation s over the
-//! resamples, is
+//! **Few units.** With B units the resampled values scatter with (B−1)/B of the true variance, and the scatter is
+//! itself known from B values only. So the interval of a ratio r, whose logarithm has the standard deviation s
+//! over the resamples, is
 //!
 //! ```text
 //! ln r ± t(B−1, 1−α/2) · √(B/(B−1)) · s

@@ -9,12 +9,12 @@
 //!   correlation between looks is used). The levels are extreme on purpose, as Haybittle (1971) and Peto et al. (1976)
 //!   have them: a difference that is found early is clear, and almost the whole error is left for the end.
 //! - **Because the interval is narrow enough, or because time is up.** Such an end depends on the scatter or on the
-//!   clock. For normal values the scatter is independent of the mean, so the end says nothing about whether the interval
-//!   holds the truth, and its level is 2/3 α. That is the *last* level.
-//! - The sixth of α that remains is what it costs to choose the end by a scatter that is itself an estimate: where it is
-//!   small by chance, the race ends too early. Such intervals hold the truth a little less often than their level says
-//!   (Chow and Robbins 1965; Starr 1966). With 1/5 α for early ends and 4/5 for the last, equals were called different
-//!   in up to 7 % of simulated races. Below [`PRECISE_FROM`] units the scatter is not trusted at all.
+//!   clock. For normal values the scatter is independent of the mean, so the end says nothing about whether the
+//!   interval holds the truth, and its level is 2/3 α. That is the *last* level.
+//! - The sixth of α that remains is what it costs to choose the end by a scatter that is itself an estimate: where it
+//!   is small by chance, the race ends too early. Such intervals hold the truth a little less often than their level
+//!   says (Chow and Robbins 1965; Starr 1966). With 1/5 α for early ends and 4/5 for the last, equals were called
+//!   different in up to 7 % of simulated races. Below [`PRECISE_FROM`] units the scatter is not trusted at all.
 //!
 //! By the sum of the three, a comparison is wrong in at most α of all races, whatever it ended for. Why not one of the
 //! others: the boundaries of Pocock (1977) or O'Brien and Fleming (1979), or the spending functions of Lan and DeMets
@@ -64,8 +64,9 @@ impl Level {
     }
 }
 
-/// The number, from 1, of the look that is due after so many units; `None` if none is. Looks are a quarter of the units
-/// apart, since a few units more than before hardly show more than before: after 4, 5, 6, 7, 8, 10, 12, 15, 18, 22 units.
+/// The number, from 1, of the look that is due after so many units; `None` if none is. Looks are a quarter of
+/// the units apart, since a few units more than before hardly show more than before: after 4, 5, 6, 7, 8, 10,
+/// 12, 15, 18, 22 units.
 pub fn look_due(units: u32) -> Option<u32> {
     let looks = std::iter::successors(Some(FIRST_LOOK), |at| Some(at + (at / 4).max(1)));
     (1..).zip(looks.take_while(|at| *at <= units)).find(|(_, at)| *at == units).map(|(number, _)| number)

@@ -65,8 +65,8 @@ pub trait Trials {
     /// the incumbent is among the arms, it is visited a second time as an arm.
     fn block(&mut self, arms: &[Arm]) -> Result<Vec<Response>, Self::Error>;
 
-    /// How many visits there can still be; a block takes one for each of its arms and one for its incumbent. Asked after
-    /// the calibration, so that what a visit takes may be learned from that.
+    /// How many visits there can still be; a block takes one for each of its arms and one for its incumbent. Asked
+    /// after the calibration, so that what a visit takes may be learned from that.
     fn visits_left(&self) -> f64;
 
     /// A stage is over. Called before the next begins.
@@ -119,8 +119,8 @@ pub struct Stage {
 pub struct Scored {
     /// The options that were in force.
     pub arm: Arm,
-    /// Its gain over the incumbent; in an ablation the loss of the winner without it. Of stages that choose, this is what
-    /// they chose by, and flatters the chosen.
+    /// Its gain over the incumbent; in an ablation the loss of the winner without it. Of stages that choose, this is
+    /// what they chose by, and flatters the chosen.
     pub effect: Option<Effect>,
     /// Why it was not visited any more.
     pub broken: Option<String>,

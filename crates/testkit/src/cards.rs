@@ -61,8 +61,8 @@ exit 1"
     ));
 }
 
-/// Makes a card one that has been up and moved before. Only then has its driver as many queues as there are CPUs and its
-/// interrupts their CPUs, and the kernel no queueing discipline for it.
+/// Makes a card one that has been up and moved before. Only then has its driver as many queues as there are CPUs and
+/// its interrupts their CPUs, and the kernel no queueing discipline for it.
 pub fn settle_card(card: &IfName) {
     set_card_up(card);
     let home = std::process::id();

@@ -40,8 +40,8 @@ impl Etcd {
     /// Where it listens in its namespace.
     pub const ENDPOINT: &str = ENDPOINT;
 
-    /// One with more arguments, which is not started yet; `None`: this machine has none, and the calling test is recorded as
-    /// skipped.
+    /// One with more arguments, which is not started yet; `None`: this machine has none, and the calling test
+    /// is recorded as skipped.
     pub fn new(arguments: &[String]) -> Option<Etcd> {
         let Some(directory) = std::env::var_os("HOSTGAP_ETCD").filter(|directory| !directory.is_empty())
         else {
@@ -74,8 +74,8 @@ impl Etcd {
         self.dir.path().join("data")
     }
 
-    /// Joins a namespace to it by a link of its own, the `number`th. Where it is to be found from there, if it listens at all
-    /// addresses.
+    /// Joins a namespace to it by a link of its own, the `number`th. Where it is to be found from there, if it
+    /// listens at all addresses.
     pub fn join(&self, node: &NetnsName, number: u8) -> String {
         let at = self.world.name("etcd");
         let [its, nodes_own] = [1, 2].map(|host| Ipv4Addr::new(198, 51, 100, 4 * number + host));

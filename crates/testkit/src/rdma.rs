@@ -5,8 +5,8 @@ use linux::netlink::RdmaDevices;
 
 use crate::{require_root, shell, skip};
 
-/// True if the kernel makes devices of software RoCE and lets programs use them. A virtual machine of ours has no udev, so the
-/// modules are loaded here; a real machine's kernel is left as it is. If it cannot be, the skip is recorded.
+/// True if the kernel makes devices of software RoCE and lets programs use them. A virtual machine of ours has no udev,
+/// so the modules are loaded here; a real machine's kernel is left as it is. If it cannot be, the skip is recorded.
 ///
 /// # Panics
 /// The kernel refuses to say which devices there are.

@@ -1,4 +1,5 @@
-//! Two pods that talk, without a pause if a test does not ask for one: by UDP, where each lost packet is a lost request, and on one TCP connection.
+//! Two pods that talk, without a pause if a test does not ask for one: by UDP, where each lost packet is a lost
+//! request, and on one TCP connection.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, UdpSocket};
@@ -119,7 +120,8 @@ fn datagrams(from: &Netns, to: &Netns, address: IpAddr) -> io::Result<(UdpSocket
     Ok((near, far))
 }
 
-/// Both ends of a connection. Links that have just come up may lose what a node asks for its neighbours, until it gives up.
+/// Both ends of a connection. Links that have just come up may lose what a node asks for its neighbours,
+/// until it gives up.
 fn connection(from: &Netns, to: &Netns, address: IpAddr) -> io::Result<(TcpStream, TcpStream)> {
     let listener = within(to, || TcpListener::bind((address, 0)))?;
     let peer = listener.local_addr()?;
@@ -138,9 +140,9 @@ fn within<T>(netns: &Netns, open: impl FnOnce() -> io::Result<T>) -> io::Result<
     netns.run(open).map_err(io::Error::other)?
 }
 
-/// Sends a number, and waits until it comes back. It is sent again only if the machine's CPUs have dropped packets in the first
-/// second, of whatever namespace: what others flood the machine with says nothing of the way between the pods. Drops that
-/// come later have not taken it.
+/// Sends a number, and waits until it comes back. It is sent again only if the machine's CPUs have dropped packets in
+/// the first second, of whatever namespace: what others flood the machine with says nothing of the way between the
+/// pods. Drops that come later have not taken it.
 fn ask_datagram(near: &UdpSocket, number: u64) -> io::Result<()> {
     let begun = Instant::now();
     let mut lost = Some(lost_by_cpus()?);

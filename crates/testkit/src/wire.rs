@@ -4,8 +4,8 @@ use linux::Netns;
 
 use crate::{World, run};
 
-/// A wire between two namespaces: link `a0` with 192.0.2.1 and fd00::1 at the near end, `b0` with 192.0.2.2 and fd00::2 at
-/// the far end. Without IPv6 in the kernel the addresses of IPv6 are left out.
+/// A wire between two namespaces: link `a0` with 192.0.2.1 and fd00::1 at the near end, `b0` with 192.0.2.2 and fd00::2
+/// at the far end. Without IPv6 in the kernel the addresses of IPv6 are left out.
 pub struct Wire {
     /// The namespace of link `a0`.
     pub near: Netns,

@@ -87,8 +87,8 @@ pub enum Cpus {
     Node,
     /// An explicit list of CPUs.
     These(CpuSet),
-    /// Several lists, two at least: the queues are shared out over them in blocks, so that of eight queues and two lists
-    /// the first four have the first.
+    /// Several lists, two at least: the queues are shared out over them in blocks, so that of eight queues and two
+    /// lists the first four have the first.
     Groups(Vec<CpuSet>),
 }
 

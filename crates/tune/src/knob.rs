@@ -127,7 +127,8 @@ pub enum Races {
     OwnMachine,
     /// In those whose wires are between cards, which a veth is not.
     BetweenCards,
-    /// In none: the whole machine has one value, or it is of a device that stays, and `hostgap tune` alone takes it back.
+    /// In none: the whole machine has one value, or it is of a device that stays, and `hostgap tune`
+    /// alone takes it back.
     Never,
 }
 

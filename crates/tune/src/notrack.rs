@@ -15,7 +15,8 @@ pub(crate) fn served(port: u16) -> Vec<Table> {
     tables(port, &[chain("requests", Hook::Prerouting, requests), chain("answers", Hook::Output, answers)])
 }
 
-/// For packets that a node forwards, to a TCP port that a pod serves and from it; the pod may be this node's or another's.
+/// For packets that a node forwards, to a TCP port that a pod serves and from it; the pod may be
+/// this node's or another's.
 pub(crate) fn forwarded(port: u16) -> Vec<Table> {
     let both = vec![vec![Match::TcpDport(port)], vec![Match::TcpSport(port)]];
     tables(port, &[chain("forwarded", Hook::Prerouting, both)])

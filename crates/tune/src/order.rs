@@ -16,8 +16,8 @@ impl Setting {
     /// drivers/net/virtio_net.c).
     pub fn rank(&self) -> u8 {
         match self.lives {
-            // A discipline that is taken away, and a queue that comes back, leave the default: on the way back that must be
-            // the old one already.
+            // A discipline that is taken away, and a queue that comes back, leave the default: on the way back that
+            // must be the old one already.
             Lives::Machine("net/core/default_qdisc") => 10,
             // A limit comes before the settings that it limits, and the machine's table of flows before the queues'
             // parts of it.

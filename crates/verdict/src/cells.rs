@@ -81,8 +81,8 @@ pub struct Cell<'a> {
     pub unit_of: Vec<usize>,
     /// Trials that do not.
     pub void: Vec<&'a TrialRecord>,
-    /// Visits without a trial that counts, since the last repeat was void too. Two visits of a host in a row that both had
-    /// none are taken for one, as a record does not say where a visit ends.
+    /// Visits without a trial that counts, since the last repeat was void too. Two visits of a host in a row that both
+    /// had none are taken for one, as a record does not say where a visit ends.
     pub missing: u64,
     /// received − intended, in nanoseconds; without the machine's stalls, where a witness watched.
     pub response: Hdr<u64>,
@@ -240,8 +240,8 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// The ratio of a figure to another cell's of the same race, over the first units, with the interval that misses the
-    /// truth with probability `alpha`. The figure is of units that count so and so often.
+    /// The ratio of a figure to another cell's of the same race, over the first units, with the interval that misses
+    /// the truth with probability `alpha`. The figure is of units that count so and so often.
     pub fn ratio(
         &self,
         below: &Cell<'_>,

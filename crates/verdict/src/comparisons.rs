@@ -1,9 +1,9 @@
 //! Compares all candidates with the reference, and the reference with itself.
 //!
-//! All candidates are resampled jointly: the n-th resample draws the same builds for each, so that an effect of a
-//! build or a moment on all of them cancels in the ratio. A candidate that left a race that ends for what it sees is
-//! compared over the builds that it raced in, with the same builds of the reference and of the control, and at the level
-//! of the look at which it left.
+//! All candidates are resampled jointly: the n-th resample draws the same builds for each, so that an effect of a build
+//! or a moment on all of them cancels in the ratio. A candidate that left a race that ends for what it sees is compared
+//! over the builds that it raced in, with the same builds of the reference and of the control, and at the level of the
+//! look at which it left.
 
 use std::collections::BTreeMap;
 
@@ -27,10 +27,11 @@ pub struct Comparisons {
     measure: Measure,
     until: Option<Until>,
     closed: Vec<bool>,
-    /// The entrants that broke. They raced on fewer builds than the reference, and what a build did to both cancels no more.
+    /// The entrants that broke. They raced on fewer builds than the reference, and what a build did to
+    /// both cancels no more.
     broke: Vec<bool>,
-    /// Whose server was scheduled by another policy than the reference's: what other programs do to that machine is in its
-    /// tail, and left out of the reference's.
+    /// Whose server was scheduled by another policy than the reference's: what other programs do to that machine is in
+    /// its tail, and left out of the reference's.
     apart: Vec<bool>,
     /// By candidate and load.
     parts: Vec<Participation>,
@@ -127,8 +128,8 @@ impl Comparisons {
         self.contrast(entrant, load, of).and_then(Contrast::ratio)
     }
 
-    /// The statistics that have no ratio to the reference because that of one or both lies among requests without an answer, or
-    /// may.
+    /// The statistics that have no ratio to the reference because that of one or both lies among requests without
+    /// an answer, or may.
     pub fn among_unanswered(&self, entrant: usize, load: usize) -> impl Iterator<Item = Statistic> {
         let is_among = move |of: &Statistic| {
             self.contrast(entrant, load, *of).is_some_and(|contrast| contrast.ratio().is_none())
@@ -163,9 +164,9 @@ impl Comparisons {
     }
 
     /// What verdicts at a load are taken from, the first that decides: what the race was to know, if a statistic was
-    /// named; then p99, because tails are what users wait for; then p99 of a typical slice and p50, which resolve smaller
-    /// differences. Where as many requests go as can, latency is the length of the queue that the client keeps, and
-    /// throughput is the question.
+    /// named; then p99, because tails are what users wait for; then p99 of a typical slice and p50, which resolve
+    /// smaller differences. Where as many requests go as can, latency is the length of the queue that the client keeps,
+    /// and throughput is the question.
     pub fn deciding(&self, load: usize) -> Vec<Statistic> {
         let closed = self.closed[load];
         let usual: &[Statistic] = if closed {
@@ -183,8 +184,8 @@ impl Comparisons {
         if self.closed[load] { Statistic::Throughput } else { Statistic::P50 }
     }
 
-    /// The verdict on a candidate with another one in the reference's place: the same tests at the same level and beyond
-    /// the same noise, over the builds that both raced in.
+    /// The verdict on a candidate with another one in the reference's place: the same tests at the same level and
+    /// beyond the same noise, over the builds that both raced in.
     pub fn judged_against(&self, cells: &Cells<'_>, [entrant, other]: [usize; 2], load: usize) -> Judgement {
         if self.broke[entrant] || self.broke[other] {
             return Judgement::Broke;

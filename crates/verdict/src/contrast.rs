@@ -1,10 +1,10 @@
-//! How a statistic compares with another candidate's: by its ratio, or, where it lies among requests without an answer, by the
-//! shares that were answered.
+//! How a statistic compares with another candidate's: by its ratio, or, where it lies among requests without an answer,
+//! by the shares that were answered.
 //!
-//! **A path that loses requests has no ratio to lose by.** If more than a hundredth of its requests has no answer, its p99 lies
-//! among these and is longer than any number. To leave that test out would judge it by the requests that it did answer, and
-//! these may be faster for the others that are gone. So the test is then of the loss: the share that was answered ÷ the
-//! other's, with an interval like any ratio's.
+//! **A path that loses requests has no ratio to lose by.** If more than a hundredth of its requests has no answer, its
+//! p99 lies among these and is longer than any number. To leave that test out would judge it by the requests that it
+//! did answer, and these may be faster for the others that are gone. So the test is then of the loss: the share that
+//! was answered ÷ the other's, with an interval like any ratio's.
 
 use stats::Spread;
 
@@ -30,7 +30,8 @@ pub(crate) struct Answered {
 }
 
 impl Contrast {
-    /// Of a statistic, and of the shares that were answered. `None` if it has no value on one side, or of fewer than two units.
+    /// Of a statistic, and of the shares that were answered. `None` if it has no value on one side, or of
+    /// fewer than two units.
     pub(crate) fn of(
         [above, below]: [&Samples; 2],
         answered: [&Samples; 2],

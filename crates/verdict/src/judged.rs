@@ -42,12 +42,13 @@ pub struct Test {
 pub enum Compared {
     /// The statistic.
     Figures,
-    /// The shares of the requests that have an answer, since the statistic of one or both sides lies among those that have
-    /// none, or may.
+    /// The shares of the requests that have an answer, since the statistic of one or both sides lies among those that
+    /// have none, or may.
     Answered {
         /// Of the candidate and of the reference.
         shares: [f64; 2],
-        /// The test is open: who loses requests is known too little for a verdict, which must not be another one than this.
+        /// The test is open: who loses requests is known too little for a verdict, which must not be
+        /// another one than this.
         open: Option<Verdict>,
     },
 }
@@ -96,8 +97,8 @@ impl Test {
     }
 }
 
-/// The verdict that must not be contradicted where a loss of requests decides nothing, from what the shares alone say. `None`: it
-/// decides, or both sides lie among the unanswered and lose as much as far as this race can see.
+/// The verdict that must not be contradicted where a loss of requests decides nothing, from what the shares alone say.
+/// `None`: it decides, or both sides lie among the unanswered and lose as much as far as this race can see.
 ///
 /// A share known to be smaller is not enough: the statistic of that side might still be an answer's, and shorter.
 fn open(answered: &Answered, found: Verdict) -> Option<Verdict> {

@@ -34,8 +34,8 @@ pub fn last_look(race: &RaceRecord) -> InterimLook {
     InterimLook { number, builds, rounds: race.rounds.len() as u32, left }
 }
 
-/// The entrants that such a race measures: the contenders that can run and did not break. Where it began without any it is
-/// the control; where all have broken there is none.
+/// The entrants that such a race measures: the contenders that can run and did not break. Where it began without any it
+/// is the control; where all have broken there is none.
 pub fn pursued(race: &RaceRecord) -> Vec<usize> {
     let entrants = race.header.entrants.iter().enumerate().skip(2);
     let able: Vec<usize> =
@@ -67,8 +67,8 @@ fn leaving(
     (number, builds): (u32, u32),
 ) -> Option<Leaving> {
     let Some(of) = until.statistic_at(comparisons.is_closed(load)) else { return Some(Leaving::NotAsked) };
-    // Being precise is asked first: its level is the milder one. Where the statistic lies among requests without an answer
-    // there is no ratio to be precise about, but who loses more of them may be known.
+    // Being precise is asked first: its level is the milder one. Where the statistic lies among requests without an
+    // answer there is no ratio to be precise about, but who loses more of them may be known.
     let last = Participation::alpha_at(Level::Last);
     let spread = comparisons.spread(entrant, load, of);
     let is_precise = |spread: Spread| spread.interval(last).half_width_ln() <= until.half_width_ln();

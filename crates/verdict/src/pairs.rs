@@ -3,13 +3,14 @@
 //! A race of all pairs races build by build (the n-th of all pairs before the next of any), so all pairs are resampled
 //! jointly: the n-th resample draws the same builds for each, and what drifted for all cancels in the ratio.
 //!
-//! **A pair** is compared with the median of the others. **A node** is compared, as a client and as a server, by the lower
-//! median over its partners with the median of the pairs in which it takes no part. By the lower median it is only worse if
-//! it is so with most of its partners (with two, with both), and not for one bad link, which is a pair's finding.
+//! **A pair** is compared with the median of the others. **A node** is compared, as a client and as a server, by
+//! the lower median over its partners with the median of the pairs in which it takes no part. By the lower median
+//! it is only worse if it is so with most of its partners (with two, with both), and not for one bad link, which
+//! is a pair's finding.
 //!
-//! **Many tests.** Of 20 differences known at 95 % one is luck. The intervals that decide are those at 5 % ÷ the number of all
-//! tests of the map (Bonferroni), so that of 20 maps of a cluster without any difference at most one names something. A
-//! difference must exceed the noise of the control besides, as in any race.
+//! **Many tests.** Of 20 differences known at 95 % one is luck. The intervals that decide are those at 5 % ÷ the number
+//! of all tests of the map (Bonferroni), so that of 20 maps of a cluster without any difference at most one names
+//! something. A difference must exceed the noise of the control besides, as in any race.
 
 mod figures;
 
@@ -211,8 +212,8 @@ impl<'a> PairsCompared<'a> {
         judgement(self.deciding.iter().filter_map(|of| self.pair_test(pair, entrant, *of)).collect())
     }
 
-    /// What is worse than the rest, nodes first. Pairs of a node that is worse itself, in that role and with that path, are
-    /// not named again.
+    /// What is worse than the rest, nodes first. Pairs of a node that is worse itself, in that role and with that path,
+    /// are not named again.
     pub fn worse(&self) -> Vec<Worse> {
         let mut found: BTreeMap<Where, Vec<WorsePath>> = BTreeMap::new();
         for entrant in self.judged_entrants() {

@@ -1,8 +1,9 @@
 //! The load by which a race is summed up, and its contenders in order there.
 //!
-//! Those that are worse than the reference stand in the order of what they cost: last those that are worse by the requests that
-//! they leave without an answer, the others each by the greatest of the ratios that are known to be worse. One whose median is better and whose p99 is a hundred times the reference's costs more than one whose
-//! median is a twentieth longer.
+//! Those that are worse than the reference stand in the order of what they cost: last those that are worse by the
+//! requests that they leave without an answer, the others each by the greatest of the ratios that are known to be
+//! worse. One whose median is better and whose p99 is a hundred times the reference's costs more than one whose median
+//! is a twentieth longer.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +15,17 @@ use crate::{Cells, Compared, Comparisons, Judgement, Shortfall, Verdict};
 /// The load at which candidates are compared in a summary, and for whom the usual one is too much.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComparedAt {
-    /// The load that a race is summed up by: the last load of the first body size that has a rate. Where a service should
-    /// not be loaded more, the paths differ most.
+    /// The load that a race is summed up by: the last load of the first body size that has a rate. Where a service
+    /// should not be loaded more, the paths differ most.
     pub main: usize,
     /// The entrants that are past their capacity there.
     pub past: Vec<Past>,
     /// The entrants that were tried there and of which every trial is void, in all of the races.
     pub uncounted: Vec<usize>,
-    /// The load at which they are compared: the main one if no entrant is past its capacity or uncounted there, else the
-    /// highest lower rate of the same size that all carry, else the closed loop, in which none gets more than it can carry.
-    /// Without such a load it is `None` if an entrant is past its capacity, else the main one, without those that are
-    /// uncounted.
+    /// The load at which they are compared: the main one if no entrant is past its capacity or uncounted there, else
+    /// the highest lower rate of the same size that all carry, else the closed loop, in which none gets more than it
+    /// can carry. Without such a load it is `None` if an entrant is past its capacity, else the main one, without
+    /// those that are uncounted.
     pub load: Option<usize>,
 }
 
@@ -99,7 +100,8 @@ fn lower(
     carried.map(|(index, _)| index).or_else(|| closed().map(|(index, _)| index))
 }
 
-/// All that could run but the control, which is the reference once more, and entrants that broke, which are compared with nothing.
+/// All that could run but the control, which is the reference once more, and entrants that broke, which
+/// are compared with nothing.
 fn compared<'a>((race, cells): Raced<'a>) -> impl Iterator<Item = usize> + 'a {
     let entrants = race.header.entrants.iter().enumerate();
     let able =
@@ -129,17 +131,18 @@ pub struct Ranked {
     pub ratio: Interval,
     /// The verdict on it against the reference.
     pub verdict: Verdict,
-    /// What says the same as the verdict beside the headline: of the tails that do the one with the narrower interval, since
-    /// where a few slices of a race were slow, p99 of all of them is anything from twice to a thousand times the
+    /// What says the same as the verdict beside the headline: of the tails that do the one with the narrower interval,
+    /// since where a few slices of a race were slow, p99 of all of them is anything from twice to a thousand times the
     /// reference's, and that of a typical slice is known. Where neither headline nor tail does, what decided.
     pub tail: Option<(Statistic, Interval)>,
-    /// Where the verdict is by requests without an answer: the share of its requests that have none, and the reference's.
+    /// Where the verdict is by requests without an answer: the share of its requests that have
+    /// none, and the reference's.
     pub unanswered: Option<[f64; 2]>,
 }
 
-/// The contenders that were judged, the best first: those that beat the reference, those that cannot be distinguished from
-/// it, those that are worse. The first two are each in the order of their headline's ratio, and those that are worse in the
-/// order of what they cost. Who has no verdict has no place.
+/// The contenders that were judged, the best first: those that beat the reference, those that cannot be distinguished
+/// from it, those that are worse. The first two are each in the order of their headline's ratio, and those that are
+/// worse in the order of what they cost. Who has no verdict has no place.
 pub fn ranking(comparisons: &Comparisons, entrants: usize, load: usize) -> Vec<Ranked> {
     let of = comparisons.headline(load);
     let ranked = |entrant: usize| {

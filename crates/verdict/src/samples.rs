@@ -8,8 +8,8 @@ use crate::Cell;
 /// The fewest slices of which one is called typical: two are then left out at either end.
 const SLICES_MIN: u64 = 8;
 
-/// Without a value where there are too few samples; infinite where it lies among the requests without an answer, which stand
-/// above every answer.
+/// Without a value where there are too few samples; infinite where it lies among the requests without an answer, which
+/// stand above every answer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
     pub(crate) value: Option<f64>,

@@ -1,14 +1,14 @@
 //! Rates that a candidate cannot carry: there its latency says how long a queue grew, and nothing about its path.
 //!
 //! Each slice is judged by itself, since each begins with an empty queue. What a slice lacks has grown into a queue if
-//! requests that were intended late waited longest. A rate is past a candidate's capacity if that is so in **at least half**
-//! of its slices.
+//! requests that were intended late waited longest. A rate is past a candidate's capacity if that is so in **at least
+//! half** of its slices.
 //!
-//! The limit is half because it decides what a median is. While queues grew in fewer slices than that, the candidate carried
-//! the rate more often than not: the median of all requests is one that met no queue, and compares the paths. The slices
-//! with queues are then its tail, since users wait in them, and how many they were is said beside it ([`Shortfall::queues`]).
-//! From half on the median too waited in a queue, and a queue that grows to the end of a slice is as long as the slice is. No
-//! ratio is left that would be the same with another length of slices.
+//! The limit is half because it decides what a median is. While queues grew in fewer slices than that, the candidate
+//! carried the rate more often than not: the median of all requests is one that met no queue, and compares the paths.
+//! The slices with queues are then its tail, since users wait in them, and how many they were is said beside it
+//! ([`Shortfall::queues`]). From half on the median too waited in a queue, and a queue that grows to the end of a slice
+//! is as long as the slice is. No ratio is left that would be the same with another length of slices.
 //!
 //! All slices taken together do not tell the two apart: if the answers to a fourteenth of the requests come late, and
 //! p90 is milliseconds, five slices of 24 may have lacked a third of theirs, or all of them a fourteenth.

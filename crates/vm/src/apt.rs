@@ -1,7 +1,8 @@
 //! A private apt: the host's mirrors and keys, but its own lists, cache and sources inside our cache.
 //!
-//! It asks apt which packages would be needed here (a simulated installation), and to download them. For another release
-//! than the host's, apt is made to believe that nothing is installed. It installs no package and does not touch the host's own apt.
+//! It asks apt which packages would be needed here (a simulated installation), and to download them. For another
+//! release than the host's, apt is made to believe that nothing is installed. It installs no package and does not touch
+//! the host's own apt.
 
 use std::ffi::OsString;
 use std::fs;

@@ -11,8 +11,8 @@ use crate::qemu::names;
 
 /// How long a boot may want next to no CPU time. Nothing that a boot waits for takes so long.
 const IDLE_MAX: Duration = Duration::from_secs(15);
-/// Less than this share of one CPU is next to none. A guest that hangs was seen to take 4 % of a CPU, for its timer interrupts; one that
-/// boots wants a whole CPU, also on a busy machine, where it waits for it.
+/// Less than this share of one CPU is next to none. A guest that hangs was seen to take 4 % of a CPU, for its timer
+/// interrupts; one that boots wants a whole CPU, also on a busy machine, where it waits for it.
 const IDLE_SHARE: f64 = 0.2;
 
 /// Whether the guest has come as far as its command: then it writes a word to the port of its status.

@@ -13,8 +13,8 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{Error, Result};
 
-/// With both kernels, QEMU and the lists of packages a cache holds 700 MiB; packages lie there packed, too, while they are
-/// unpacked.
+/// With both kernels, QEMU and the lists of packages a cache holds 700 MiB; packages lie there packed, too,
+/// while they are unpacked.
 const FETCH_BYTES: u64 = 1 << 30;
 
 /// A folder of downloaded and unpacked packages.

@@ -95,13 +95,13 @@ impl Vm {
     /// Of `command` the program, its arguments, its folder and the variables set on it are used; the environment of
     /// this process is not handed on. stdin is empty.
     ///
-    /// QEMU itself was seen to die of an assertion (in `iotlb_to_section`), and to lose a timer without which the kernel
-    /// waits for ever. Then the command begins again in another guest; there are three guests at most.
+    /// QEMU itself was seen to die of an assertion (in `iotlb_to_section`), and to lose a timer without which the
+    /// kernel waits for ever. Then the command begins again in another guest; there are three guests at most.
     ///
     /// # Errors
     /// [`Error::Died`] if the kernel panicked, [`Error::TimedOut`] and [`Error::TooMuchOutput`] at a limit,
-    /// [`Error::Emulator`] if QEMU failed; all of them carry what was written until then. Other errors if the guest could
-    /// not be started.
+    /// [`Error::Emulator`] if QEMU failed; all of them carry what was written until then. Other errors if the guest
+    /// could not be started.
     pub fn run(&self, command: &Command, limits: &Limits) -> Result<Output> {
         self.run_in_guests(command, limits, &mut |_: &[u8]| {}, &|_| true)
     }
@@ -115,7 +115,8 @@ impl Vm {
         self.run_in_guests(command, limits, watch, &is_unheard)
     }
 
-    /// Runs `command` in one guest, and in another if the emulator fails and `may_repeat` agrees, given the run's folder.
+    /// Runs `command` in one guest, and in another if the emulator fails and `may_repeat` agrees,
+    /// given the run's folder.
     fn run_in_guests(
         &self,
         command: &Command,

@@ -1,11 +1,11 @@
 //! Network cards of a guest, and what joins them.
 //!
-//! On a switch, a card's other end is a tap, made by QEMU in a network namespace of ours, where a bridge joins all taps. So
-//! a frame that one card sends reaches the other cards, at the host's speed, and no other device. The namespace ends with the
-//! guest.
+//! On a switch, a card's other end is a tap, made by QEMU in a network namespace of ours, where a bridge joins all
+//! taps. So a frame that one card sends reaches the other cards, at the host's speed, and no other device. The
+//! namespace ends with the guest.
 //!
-//! In pairs, two cards are the two ports of a hub inside QEMU. A frame arrives in the same instant of the guest's clock, which
-//! a tap cannot do: where that clock counts instructions, the host's would show as waiting.
+//! In pairs, two cards are the two ports of a hub inside QEMU. A frame arrives in the same instant of the guest's
+//! clock, which a tap cannot do: where that clock counts instructions, the host's would show as waiting.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -41,8 +41,8 @@ pub enum Nic {
 pub enum Join {
     /// All of them are on one switch of the host's. It needs root's rights on the host.
     Switch,
-    /// The first and the second are the ends of a wire, the third and the fourth of another. A port of such a wire has one
-    /// queue and no offloads, so that a [`Nic::Virtio`] has not either; the others emulate theirs by themselves.
+    /// The first and the second are the ends of a wire, the third and the fourth of another. A port of such a wire has
+    /// one queue and no offloads, so that a [`Nic::Virtio`] has not either; the others emulate theirs by themselves.
     Pairs,
 }
 

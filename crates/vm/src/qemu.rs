@@ -1,11 +1,12 @@
 //! QEMU and virtiofsd: where they come from, and how a guest is spelled on their command lines.
 //!
-//! QEMU is 11, from the backports of the release after the machine's. Version 7.2, Debian 12's own, corrupts the flags
-//! around `cmpxchg16b` in software emulation and so crashes kernels from 6.12 on in their allocator. 10.0, of Debian 12's
-//! backports, looks up a device by its number in a list that another CPU may have just replaced (`iotlb_to_section` in
-//! system/physmem.c), as the guest does when it lays out its PCI devices. One of 80 boots with four CPUs died of an
-//! assertion there, and a boot whose timer never came again is what a write to the wrong device would look like. 11 keeps
-//! a pointer: 240 boots went well. virtiofsd is Debian 12's own: QEMU no longer brings it along.
+//! QEMU is 11, from the backports of the release after the machine's. Version 7.2, Debian 12's own, corrupts the
+//! flags around `cmpxchg16b` in software emulation and so crashes kernels from 6.12 on in their allocator. 10.0,
+//! of Debian 12's backports, looks up a device by its number in a list that another CPU may have just replaced
+//! (`iotlb_to_section` in system/physmem.c), as the guest does when it lays out its PCI devices. One of 80 boots
+//! with four CPUs died of an assertion there, and a boot whose timer never came again is what a write to the
+//! wrong device would look like. 11 keeps a pointer: 240 boots went well. virtiofsd is Debian 12's own: QEMU no
+//! longer brings it along.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -45,7 +46,8 @@ pub(crate) mod names {
     pub(crate) const PORTS: [&str; 4] = [STDOUT, STDERR, STATUS, FILES];
 }
 
-/// The packages that QEMU needs; the others serve their installation. Names of libraries begin with "lib", but for zlib's.
+/// The packages that QEMU needs; the others serve their installation. Names of libraries begin with
+/// "lib", but for zlib's.
 const QEMU_PACKAGES: [&str; 5] = ["qemu-", "lib", "zlib", "seabios", "ipxe-"];
 /// The folders of QEMU's firmware in its packages.
 const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
@@ -130,10 +132,10 @@ impl Qemu {
     }
 }
 
-/// All that QEMU emulates, but for fast `rep movsb` and `rep stosb`, and SMAP. The emulator takes a turn for each byte of
-/// such an instruction, and a kernel that believes them fast clears and copies pages with them: a fifth of a guest's time.
-/// With SMAP the kernel brackets each access to a program's memory with two instructions (`stac`, `clac`), of which each
-/// ends a translated block, and between them the emulator looks addresses up in another table.
+/// All that QEMU emulates, but for fast `rep movsb` and `rep stosb`, and SMAP. The emulator takes a turn for each byte
+/// of such an instruction, and a kernel that believes them fast clears and copies pages with them: a fifth of a guest's
+/// time. With SMAP the kernel brackets each access to a program's memory with two instructions (`stac`, `clac`), of
+/// which each ends a translated block, and between them the emulator looks addresses up in another table.
 const EMULATED_CPU: &str = "max,erms=off,fsrm=off,fsrs=off,smap=off";
 
 /// How many processors there are, and what their clock counts.

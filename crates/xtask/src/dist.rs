@@ -105,8 +105,8 @@ fn maintainer() -> Result<String> {
     Ok(output(git.args(["log", "-1", "--format=%an <%ae>"]).current_dir(root()))?.trim().to_owned())
 }
 
-/// Writes the agent's image under the name that `deploy` has for it, and with its version. `nft` in it is this machine's
-/// own, so it is made for such machines alone.
+/// Writes the agent's image under the name that `deploy` has for it, and with its version. `nft` in it is this
+/// machine's own, so it is made for such machines alone.
 fn image(release: &Release<'_>, folder: &Path) -> Result<()> {
     if release.runner.is_some() {
         let machine = release.architecture.name();

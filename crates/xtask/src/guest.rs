@@ -74,7 +74,8 @@ pub(crate) static ALL: [Guest; 8] = [
             // One family alone is a part of both. IPv4 alone has a kernel of its own below.
             ("datapath", "traffic::ipv4_alone", Never),
             ("datapath", "traffic::ipv6_alone", Skipped),
-            // Our own programs meet packets on every kernel; the kernel's own paths on the oldest and on this machine's.
+            // Our own programs meet packets on every kernel; the kernel's own paths on the oldest
+            // and on this machine's.
             ("datapath", "traffic::ebpf", Always),
             ("datapath", "", Skipped),
         ],
@@ -229,10 +230,10 @@ pub(crate) static ALL: [Guest; 8] = [
     },
 ];
 
-/// For the kernel of every guest. Without what Debian's kernels do against attackers, which no test is about: they clear
-/// fresh memory, check what is copied from and to programs, move the stack at each system call, and ask security modules
-/// that have no policy. Without a fifth level of page tables, which the emulator would walk too, and without the self-tests
-/// of ciphers.
+/// For the kernel of every guest. Without what Debian's kernels do against attackers, which no test is about: they
+/// clear fresh memory, check what is copied from and to programs, move the stack at each system call, and ask security
+/// modules that have no policy. Without a fifth level of page tables, which the emulator would walk too, and without
+/// the self-tests of ciphers.
 const ARGUMENTS: &str = "init_on_alloc=0 hardened_usercopy=off randomize_kstack_offset=off lsm= no5lvl \
                          cryptomgr.notests=1";
 /// For all tests of a guest on the slowest machine. A single test has a limit of its own, in the script.

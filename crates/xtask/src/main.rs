@@ -1,4 +1,5 @@
-//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | plugins | cluster | image | dist | lint | tidy | golden | ci`.
+//! The project's tasks: `cargo xtask test | native-test | vm-test | fuzz | suites | plugins | cluster | image | dist |
+//! lint | tidy | golden | ci`.
 //!
 //! All CI jobs are here, so that they can be run before CI does.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program's job is to print for people")]

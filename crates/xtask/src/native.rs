@@ -96,8 +96,8 @@ impl<'a> Queue<'a> {
         Ok(unsteady)
     }
 
-    /// Runs each test once more that no lane could run. What cannot run here says so in a moment; a test that needs a quiet
-    /// machine may have one now.
+    /// Runs each test once more that no lane could run. What cannot run here says so in a moment; a test that needs a
+    /// quiet machine may have one now.
     pub(crate) fn run_skipped_alone(&self, ledger: &Mutex<Ledger>) -> Result<()> {
         let ledger = || ledger.lock().unwrap_or_else(PoisonError::into_inner);
         for test in self.tests {

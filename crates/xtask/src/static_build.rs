@@ -1,5 +1,5 @@
-//! The programs without shared libraries, for this machine or for another: they run on nodes of any distribution, and the
-//! agent copies them there.
+//! The programs without shared libraries, for this machine or for another: they run on nodes of any distribution, and
+//! the agent copies them there.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,9 @@
-//! `cargo xtask suites`: the CNI project's own test suites, with this program under the names of its plugins, and our tests
-//! of containers under a containerd that is newer than Debian's.
+//! `cargo xtask suites`: the CNI project's own test suites, with this program under the names of its plugins, and our
+//! tests of containers under a containerd that is newer than Debian's.
 //!
-//! The suites, containerd and the project's plugins, which a benchmark calls (`cargo xtask plugins`), are Go modules of fixed
-//! versions (`go.mod` and `go.sum` in `suites`, `suites/containerd` and `suites/plugins`), which `go` keeps outside the
-//! checkout. They are no part of `cargo xtask test`, which needs no Go.
+//! The suites, containerd and the project's plugins, which a benchmark calls (`cargo xtask plugins`), are Go modules of
+//! fixed versions (`go.mod` and `go.sum` in `suites`, `suites/containerd` and `suites/plugins`), which `go` keeps
+//! outside the checkout. They are no part of `cargo xtask test`, which needs no Go.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -26,8 +26,9 @@ const STANDS_FOR: [&str; 3] = ["bridge", "ptp", "host-local"];
 const SUITE_TIME_MAX: Duration = Duration::from_secs(600);
 /// Where a suite sees the folder of them all.
 const SEEN_AT: &str = "/run/suites";
-/// Runs `$1` in `$0` below [`SEEN_AT`] on a node with one address, with nothing of this machine's network and none of its
-/// files where plugins write. The folder is reached by an open directory, since `/tmp`, in which it may lie, is replaced too.
+/// Runs `$1` in `$0` below [`SEEN_AT`] on a node with one address, with nothing of this machine's network and none
+/// of its files where plugins write. The folder is reached by an open directory, since `/tmp`, in which it may
+/// lie, is replaced too.
 const ALONE: &str = "\
     exec 9<. && for place in /run /tmp /var/lib; do mount -t tmpfs none $place || exit; done && \
     mkdir /run/suites && mount --bind /proc/self/fd/9 /run/suites && exec 9<&- && ip link set lo up && \
@@ -60,7 +61,8 @@ pub(crate) fn plugins() -> Result<()> {
     Ok(())
 }
 
-/// Runs our tests of containers under the containerd of the lock file. What it needs besides, runc above all, is Debian's.
+/// Runs our tests of containers under the containerd of the lock file. What it needs besides, runc
+/// above all, is Debian's.
 fn under_containerd() -> Result<()> {
     let bin = tools("suites/containerd")?.join("bin");
     // What is missing here would silently be Debian's.

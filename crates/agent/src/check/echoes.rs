@@ -18,9 +18,9 @@ const HEARD_AT_ONCE: usize = 256;
 /// How long the answers to the first, the second and the third request of a size may take.
 const PATIENCE: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_millis(600), Duration::from_millis(1200)];
-/// An answer that is an error message may be held back. Linux has a budget of them for each destination, which grows by one a
-/// second and holds six (`icmp_ratelimit`), or five for what it has no route for (`ip_error`). Those take two: one of which is
-/// lost where only one is left. So there is one try after more than two seconds.
+/// An answer that is an error message may be held back. Linux has a budget of them for each destination, which grows by
+/// one a second and holds six (`icmp_ratelimit`), or five for what it has no route for (`ip_error`). Those take two:
+/// one of which is lost where only one is left. So there is one try after more than two seconds.
 const PATIENCE_FOR_ERRORS: [Duration; 3] =
     [Duration::from_millis(400), Duration::from_millis(2200), Duration::from_millis(1200)];
 /// Bytes of the IP packets with which `ping` asks.
@@ -98,9 +98,9 @@ pub(super) fn ask(sockets: &[EchoSocket], questions: &[Question]) -> linux::Resu
 /// How often a question is asked, at most, on a machine that loses packets itself.
 const ROUNDS: usize = 4;
 
-/// Asks all questions, and those again that found no answer while this machine lost packets: its CPUs drop any
-/// packet for which they have no time, so silence says nothing about the way. `lost` counts what they have dropped so far; `None`:
-/// that is not known.
+/// Asks all questions, and those again that found no answer while this machine lost packets: its CPUs drop any packet
+/// for which they have no time, so silence says nothing about the way. `lost` counts what they have dropped so far;
+/// `None`: that is not known.
 ///
 /// # Errors
 /// As of `ask`.
@@ -339,8 +339,8 @@ mod tests {
         EchoResult { small: outcome(small), full: small.then(|| outcome(full)) }
     }
 
-    /// What is known of two questions in the end, and how many were asked in each round, where the rounds come to `rounds` and
-    /// the machine has lost so many packets before each look.
+    /// What is known of two questions in the end, and how many were asked in each round, where the rounds come to
+    /// `rounds` and the machine has lost so many packets before each look.
     fn sure(rounds: [[(bool, bool); 2]; ROUNDS], lost: &[u64]) -> (Vec<(bool, bool)>, Vec<usize>) {
         let question = |last| Question {
             socket: 0,

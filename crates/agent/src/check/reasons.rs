@@ -1,5 +1,5 @@
-//! Why something is not reached: first what of the agent's own work is no longer so on this node, then what came back, or did
-//! not, from the way.
+//! Why something is not reached: first what of the agent's own work is no longer so on this node, then what came back,
+//! or did not, from the way.
 
 mod local;
 mod way;

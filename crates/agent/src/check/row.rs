@@ -49,8 +49,8 @@ pub struct CheckedFamily {
     pub tunnel: Option<CheckedWay>,
     /// To what it forwards to its pods. The packet ends on the node, which would have to forward it and says so.
     pub pods: CheckedWay,
-    /// The same from this node's own address in its pods' network, as a pod would send it; `None` where the node has no such
-    /// address, or sends from it anyway.
+    /// The same from this node's own address in its pods' network, as a pod would send it; `None` where the node has no
+    /// such address, or sends from it anyway.
     pub as_pod: Option<CheckedWay>,
 }
 

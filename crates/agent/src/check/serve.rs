@@ -1,5 +1,5 @@
-//! Checks on request, over HTTP. They load the network, so there is one at a time at most, and a caller that asks within a
-//! second of one gets the same.
+//! Checks on request, over HTTP. They load the network, so there is one at a time at most, and a caller that asks
+//! within a second of one gets the same.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -104,7 +104,8 @@ impl Way<'_> {
         self.path_mtu.unwrap_or(wire)
     }
 
-    /// The most bytes that pods send there: their links' MTU, or less where the agent has found that the way carries less.
+    /// The most bytes that pods send there: their links' MTU, or less where the agent has found that
+    /// the way carries less.
     fn pods_bytes(&self, status: &Status) -> u32 {
         let transport = BACKENDS.iter().find(|path| path.name == self.by).map(|path| path.transport);
         let overhead = |mtu| transport.map_or(0, |transport| transport.overhead_bytes(self.family, mtu));

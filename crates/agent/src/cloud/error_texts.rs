@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::CloudError;
 
-/// The words for errors, the same each time that one comes again. The cloud's own differ: they have times in them, and sums of
-/// the request.
+/// The words for errors, the same each time that one comes again. The cloud's own differ: they have times in them, and
+/// sums of the request.
 #[derive(Debug, Default)]
 pub(super) struct ErrorTexts(BTreeMap<String, String>);
 

@@ -1,7 +1,7 @@
 //! The task that keeps the cloud's tables as the leases say.
 //!
-//! The calls of all nodes of an account count together, and a node that makes too many is refused. So the tables are asked for once a
-//! minute, more often only while something is missing in them, and after a failure later each time.
+//! The calls of all nodes of an account count together, and a node that makes too many is refused. So the tables are
+//! asked for once a minute, more often only while something is missing in them, and after a failure later each time.
 
 use std::time::Duration;
 
@@ -68,8 +68,8 @@ struct CloudKeeper<R> {
 pub(super) struct CloudState {
     pub(super) interface: Interface,
     pub(super) tables: Vec<Table>,
-    /// Tables in which something was made, and which are not to lead to this node any more. Those that are gone are not among
-    /// them.
+    /// Tables in which something was made, and which are not to lead to this node any more. Those that are gone
+    /// are not among them.
     former: Vec<Table>,
 }
 
@@ -151,7 +151,8 @@ impl<R: RouteTables> CloudKeeper<R> {
         RecordFile::open(&self.settings.record, &self.network).is_ok_and(|file| !file.record.is_empty())
     }
 
-    /// Notes whether all ways are in the tables, this node's and those of others, and for how long. `None`: that is not known.
+    /// Notes whether all ways are in the tables, this node's and those of others, and for how long. `None`:
+    /// that is not known.
     fn note_whole(&mut self, wish: Option<&Wish>) {
         let mut is_whole = false;
         if let Some(Wish::Routes(wanted)) = wish {
@@ -283,8 +284,8 @@ impl<R: RouteTables> CloudKeeper<R> {
     }
 }
 
-/// Waits for the next look; false if there will be none. What concerns the node itself is looked at at once, and other nodes'
-/// leases within the pause: their own agents make their routes.
+/// Waits for the next look; false if there will be none. What concerns the node itself is looked at at once, and other
+/// nodes' leases within the pause: their own agents make their routes.
 async fn wait(
     wishes: &mut watch::Receiver<Option<Wish>>,
     wish: Option<Wish>,

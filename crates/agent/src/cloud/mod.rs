@@ -1,9 +1,10 @@
-//! The backend `aws-vpc`: the prefixes of pods are routes in a table of the cloud's, which leads to the node that has them.
+//! The backend `aws-vpc`: the prefixes of pods are routes in a table of the cloud's, which leads to the
+//! node that has them.
 //!
 //! Each agent keeps the routes to its own node and no others. On the node nothing is made: its packets take the default
-//! route, and the cloud's router knows the rest. What was made there outlives the node's restart, so it is recorded in a
-//! file that does, too (`record.rs`), before each call. It is taken back where it was made, and what is not to be seen there
-//! is gone only if its network is.
+//! route, and the cloud's router knows the rest. What was made there outlives the node's restart, so it is recorded in
+//! a file that does, too (`record.rs`), before each call. It is taken back where it was made, and what is not to be
+//! seen there is gone only if its network is.
 //!
 //! `RouteTables` is what a cloud has to offer; `aws` has it in the calls of Amazon EC2. What is to be done follows from
 //! the leases and the tables alone (`difference.rs`). Nothing here waits for the kernel, and
@@ -84,7 +85,8 @@ pub(crate) trait RouteTables {
     async fn tables(&mut self, names: &[String]) -> Result<Vec<Table>, CloudError>;
     /// The table of an interface's subnet.
     async fn table_of(&mut self, interface: &Interface) -> Result<Table, CloudError>;
-    /// Whether the login sees a virtual network at all. If so, what is missing in it is gone, and not another account's.
+    /// Whether the login sees a virtual network at all. If so, what is missing in it is gone,
+    /// and not another account's.
     async fn sees(&mut self, vpc: &str) -> Result<bool, CloudError>;
     /// Makes a call that changes the cloud.
     async fn call(&mut self, call: &Call) -> Result<(), CloudError>;

@@ -1,4 +1,5 @@
-//! What agents have made in the cloud for this node, in a file that outlives the machine's restart, as the cloud's routes do.
+//! What agents have made in the cloud for this node, in a file that outlives the machine's restart, as
+//! the cloud's routes do.
 
 use std::fmt;
 use std::fs;
@@ -96,8 +97,8 @@ impl Record {
         }
     }
 
-    /// Notes what a call is about to make. `before` is the interface to which a dead route leads whose place it takes; what
-    /// was there before the first call is kept.
+    /// Notes what a call is about to make. `before` is the interface to which a dead route leads whose place it takes;
+    /// what was there before the first call is kept.
     pub(crate) fn add(&mut self, call: &Call, before: Option<&String>) {
         match call {
             Call::Create { table, prefix, interface } | Call::Replace { table, prefix, interface } => {
@@ -134,7 +135,8 @@ impl Record {
 impl Made {
     /// The call that takes it back, from what its table says; `None`: it leads elsewhere by now.
     ///
-    /// One that is absent is deleted all the same: right after a change the cloud may still answer with what was before.
+    /// One that is absent is deleted all the same: right after a change the cloud may still answer
+    /// with what was before.
     pub(crate) fn taken_back_by(&self, found: &Table) -> Option<Call> {
         let Made { table, prefix, interface, before } = self.clone();
         let is_known = |route: &Route| route.target == interface || Some(&route.target) == before.as_ref();
@@ -169,9 +171,9 @@ impl RecordFile {
         Ok(RecordFile { path, written: record.clone(), record, aside: None })
     }
 
-    /// Takes it for empty if it was made for another virtual machine than this one: a machine that was made from an image
-    /// of that one has a copy of its file, and that one still needs what is recorded. Only [`RecordFile::set_aside`] touches
-    /// the file, and has to come before the next change.
+    /// Takes it for empty if it was made for another virtual machine than this one: a machine that was made from an
+    /// image of that one has a copy of its file, and that one still needs what is recorded. Only
+    /// [`RecordFile::set_aside`] touches the file, and has to come before the next change.
     pub(crate) fn belong_to(&mut self, machine: &str) {
         let Some(theirs) = self.record.machine.as_ref().filter(|theirs| *theirs != machine) else { return };
         self.aside = Some(self.path.with_extension(format!("of-{theirs}.json")));

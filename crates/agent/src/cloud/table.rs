@@ -91,8 +91,8 @@ impl Table {
         })
     }
 
-    /// What the table is after a call that succeeded, without asking for it: right after a change the cloud may still answer
-    /// with what was before.
+    /// What the table is after a call that succeeded, without asking for it: right after a change the cloud may still
+    /// answer with what was before.
     pub(crate) fn note(&mut self, call: &Call, instance: &str) {
         let (Call::Create { table, prefix, .. }
         | Call::Replace { table, prefix, .. }

@@ -33,9 +33,9 @@ pub fn has_record(directory: &Path, network: &str) -> Result<bool, CloudError> {
     Ok(!RecordFile::open(directory, network)?.record.is_empty())
 }
 
-/// Takes back what agents have made in the cloud for this node's network: its routes, and the source/destination check that
-/// they turned off. A route that leads elsewhere by now is left alone. The calls go where the agents' went, whatever the
-/// settings say.
+/// Takes back what agents have made in the cloud for this node's network: its routes, and the source/destination check
+/// that they turned off. A route that leads elsewhere by now is left alone. The calls go where the agents' went,
+/// whatever the settings say.
 ///
 /// # Errors
 /// The record cannot be read.
@@ -105,7 +105,8 @@ pub(super) async fn table_named(
     Ok(found)
 }
 
-/// Makes the call that takes a route back; `None`: the route was gone. Where what it led to before is gone, it is deleted.
+/// Makes the call that takes a route back; `None`: the route was gone. Where what it led to before is
+/// gone, it is deleted.
 async fn undo(cloud: &mut impl RouteTables, call: Call) -> Result<Option<Call>, CloudError> {
     let mut call = call;
     let mut outcome = cloud.call(&call).await;

@@ -1,5 +1,5 @@
-//! The backend `aws-vpc`: the cloud's route tables lead to the nodes, so a node has no ways of its own. What has to be in the
-//! tables is another matter ([`wish`]).
+//! The backend `aws-vpc`: the cloud's route tables lead to the nodes, so a node has no ways of its own. What has to be
+//! in the tables is another matter ([`wish`]).
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,8 @@ pub(crate) fn wish(node: &Node, network: &NetworkConfig, snapshot: &Snapshot) ->
 }
 
 impl Nets<'_> {
-    /// The way to a peer's pods, of which nothing is on this node. What could not be routed by nodes is not routed by a cloud,
-    /// either.
+    /// The way to a peer's pods, of which nothing is on this node. What could not be routed by nodes is not routed
+    /// by a cloud, either.
     pub(super) fn way_by_tables(
         &self,
         lease: &Lease,

@@ -31,9 +31,9 @@ pub(super) fn check_config(config: &WireGuardConfig, families: &[Family]) -> Res
     Err(Undecided::Network(why.to_owned()))
 }
 
-/// Leaves each peer in one of the parts that have it, with the prefixes of all, and gives it what the network says of peers. A
-/// node that has taken another prefix has two leases for a while, and a device has each key once. The part that has it already
-/// keeps it: one that moves to another part is away for a moment, and its session is gone.
+/// Leaves each peer in one of the parts that have it, with the prefixes of all, and gives it what the network says of
+/// peers. A node that has taken another prefix has two leases for a while, and a device has each key once. The part
+/// that has it already keeps it: one that moves to another part is away for a moment, and its session is gone.
 pub(super) fn hold_once(
     parts: &mut BTreeMap<String, Plan>,
     standing: &BTreeMap<String, Plan>,

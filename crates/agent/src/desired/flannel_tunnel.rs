@@ -1,8 +1,8 @@
-//! The tunnel devices of a node that was flannel's before: the agent goes on with them, under their names and with their
-//! Ethernet addresses, so that neither this node's connections nor other nodes notice.
+//! The tunnel devices of a node that was flannel's before: the agent goes on with them, under their names and with
+//! their Ethernet addresses, so that neither this node's connections nor other nodes notice.
 //!
-//! That they are there is known by the journal of the node's part alone, where `hostgap agent migrate flannel` has noted
-//! them. A kernel has one tunnel of an identifier and port, so none can be made beside them.
+//! That they are there is known by the journal of the node's part alone, where `hostgap agent migrate flannel` has
+//! noted them. A kernel has one tunnel of an identifier and port, so none can be made beside them.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The tunnels that a node leaves when the network's backend changes. Nodes follow a change one after the other, and those
-//! that have not yet send by the way of before.
+//! The tunnels that a node leaves when the network's backend changes. Nodes follow a change one after the other, and
+//! those that have not yet send by the way of before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use super::{Desired, NODE_PART, Nets, PORT_GUARD_PART};
 use crate::backend::BackendKind;
 
 impl Nets<'_> {
-    /// The tunnels of the backend before stay as long as they may be used: by what stands for nodes that are refused, by
-    /// routes to nodes that are not in a cloud's tables yet, and by nodes that may not have seen yet that this one has changed.
-    /// Those of the present backend that have their names take their place at once.
+    /// The tunnels of the backend before stay as long as they may be used: by what stands for nodes that are refused,
+    /// by routes to nodes that are not in a cloud's tables yet, and by nodes that may not have seen yet that this one
+    /// has changed. Those of the present backend that have their names take their place at once.
     pub(super) fn keep_tunnels(
         &self,
         stays: &BTreeMap<String, Plan>,

@@ -11,8 +11,8 @@ use super::{Nets, part_of};
 impl Nets<'_> {
     /// Gives the routes of a way to a node the MTU that it leaves, where that is less than the pods' links carry.
     ///
-    /// As long as nothing is known of what the way carries, its routes keep what stands. An agent that begins knows nothing yet,
-    /// and without the MTU, full packets would be lost until it does.
+    /// As long as nothing is known of what the way carries, its routes keep what stands. An agent that begins knows
+    /// nothing yet, and without the MTU, full packets would be lost until it does.
     pub(super) fn bound(
         &self,
         name: &str,

@@ -96,7 +96,8 @@ impl Nets<'_> {
         let mut plan = Plan::new();
         for (_, spec) in &self.specs {
             let of_family = self.kind.path().node_plan(spec).map_err(|error| Undecided::Node(error.why))?;
-            // A cloud routes in place of the node. What no node could do, it cannot do either, so the plan is made in any case.
+            // A cloud routes in place of the node. What no node could do, it cannot do either, so the plan is
+            // made in any case.
             if self.kind != BackendKind::AwsVpc {
                 plan.extend(of_family);
             }

@@ -12,13 +12,13 @@ use super::DesiredPeer;
 use crate::backend::VXLAN;
 use crate::offload::{Offload, OffloadFault, Tunnel};
 
-/// Adds to the node's plan what switches off the faults: those that were found, and those for which something is switched
-/// off as the node stands, as long as the tunnel is the same. Whether that is still necessary could be found out only by
-/// sending broken packets again.
+/// Adds to the node's plan what switches off the faults: those that were found, and those for which something is
+/// switched off as the node stands, as long as the tunnel is the same. Whether that is still necessary could be found
+/// out only by sending broken packets again.
 ///
-/// A tunnel of which nothing is known has the fault of the other one, behind which is the same card. With IPv6 it cannot be
-/// tried while the other nodes' cards break packets, too: their kernels leave the checksum of a reset to the card, and over
-/// IPv4 they do not.
+/// A tunnel of which nothing is known has the fault of the other one, behind which is the same card. With IPv6 it
+/// cannot be tried while the other nodes' cards break packets, too: their kernels leave the checksum of a reset to the
+/// card, and over IPv4 they do not.
 pub(super) fn switch_off(
     plan: &mut Plan,
     found: &BTreeMap<IfName, Offload>,

@@ -1,5 +1,5 @@
-//! The parts of Services: one for the programs, and one for each Service, so that a Service that changes is the only one
-//! that is touched.
+//! The parts of Services: one for the programs, and one for each Service, so that a Service that changes is the only
+//! one that is touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ use plan::{Place, Plan, Step};
 use super::part_named;
 use crate::lease::Services;
 
-/// The part of the programs, on which all Services' parts rest. Its name comes before theirs, and after the node's and the
-/// peers'.
+/// The part of the programs, on which all Services' parts rest. Its name comes before theirs, and after the
+/// node's and the peers'.
 pub const SERVICES_PART: &str = "service";
 /// How the names of Services' parts begin.
 const SERVICE_PART: &str = "service-";

@@ -1,5 +1,5 @@
-//! What several leases of one node have in common: neighbours and forwarding entries. A node that has taken another prefix, or
-//! has come back under another name, has its old lease for a while, and both lead to one end of its tunnel.
+//! What several leases of one node have in common: neighbours and forwarding entries. A node that has taken another
+//! prefix, or has come back under another name, has its old lease for a while, and both lead to one end of its tunnel.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,8 +14,8 @@ enum EndEntry {
     Forwarding(IfName, Mac, IpAddr),
 }
 
-/// Leaves each entry in one part: what went with one lease would be missing for the other one until the next look. The part
-/// that has it already keeps it, since an entry that moves to another part is away for a moment.
+/// Leaves each entry in one part: what went with one lease would be missing for the other one until the next look. The
+/// part that has it already keeps it, since an entry that moves to another part is away for a moment.
 pub(super) fn hold_once(parts: &mut BTreeMap<String, Plan>, standing: &BTreeMap<String, Plan>) {
     let mut holders: BTreeMap<EndEntry, String> = BTreeMap::new();
     for (name, plan) in standing.iter().chain(parts.iter()) {

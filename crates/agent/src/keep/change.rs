@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::network::Backend;
 
-/// How long other nodes may take to follow a change. In Kubernetes and etcd they say when they have; a file is copied to one
-/// after the other.
+/// How long other nodes may take to follow a change. In Kubernetes and etcd they say when they have; a file is copied
+/// to one after the other.
 const FOLLOWED: Duration = Duration::from_secs(60);
 
 /// The way between nodes as this agent knows it, and since when.

@@ -1,5 +1,5 @@
-//! What is said of parts that come, change and go. A node that comes and goes all the time, or two programs that undo each
-//! other's work, would fill a disk with it.
+//! What is said of parts that come, change and go. A node that comes and goes all the time, or two programs that undo
+//! each other's work, would fill a disk with it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

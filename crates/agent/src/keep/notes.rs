@@ -61,8 +61,8 @@ impl KeptNode {
         has_changed
     }
 
-    /// Says what of these parts is not as it should be. Once it is clear what the node is to have, that is said of each node
-    /// instead, and of those that leave alone.
+    /// Says what of these parts is not as it should be. Once it is clear what the node is to have, that is said of each
+    /// node instead, and of those that leave alone.
     pub(super) fn say_failures<'p>(&mut self, parts: impl Iterator<Item = &'p String>, kept: &Kept) {
         let why = |part: &String| kept.failed.get(part).map(ToString::to_string);
         let parts: BTreeMap<&str, Option<String>> = parts.map(|part| (part.as_str(), why(part))).collect();
@@ -110,8 +110,8 @@ impl KeptNode {
         self.reasons.say_of_many("the test of tunnel", &untried);
     }
 
-    /// Says which configuration comes before the network's. That is no fault of the node where a program reads that one which
-    /// calls this plugin (Multus).
+    /// Says which configuration comes before the network's. That is no fault of the node where a program reads that one
+    /// which calls this plugin (Multus).
     pub(super) fn note_runtimes(&mut self) -> Result<(), String> {
         let behind = self.installed.as_ref().map_or(Ok(None), |(_, files)| files.behind());
         self.status.runtimes = behind.map_err(|error| error.to_string())?;

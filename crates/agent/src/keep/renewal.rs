@@ -1,5 +1,5 @@
-//! Programs that an earlier version has left, and this one's in their place: what a release mends in them is mended for pods
-//! that stand, too.
+//! Programs that an earlier version has left, and this one's in their place: what a release mends in them is mended for
+//! pods that stand, too.
 
 use node::SharedPrograms;
 use plan::forwarding::ServicePrograms;

@@ -24,8 +24,8 @@ pub struct GivenBack {
     pub journals: Vec<TakenBackJournal>,
 }
 
-/// Gives a node back to flannel: what was displaced is put back. Ways that flannel did not have stay, until flanneld makes
-/// its own in their place. A call that was killed is completed by another one.
+/// Gives a node back to flannel: what was displaced is put back. Ways that flannel did not have stay, until flanneld
+/// makes its own in their place. A call that was killed is completed by another one.
 ///
 /// # Errors
 /// The node was not taken over, an agent runs, or containers are attached that flannel's plugin could not take away.
@@ -131,8 +131,8 @@ fn is_as_before(journal: &Journal, netlink: &Netlink) -> Result<bool, linux::Err
     Ok(true)
 }
 
-/// Whether a step has the place of what leads to the same node. An MTU makes no other way of a route. To which node one into
-/// a tunnel leads, the forwarding entry says: its next hop stands for an Ethernet address.
+/// Whether a step has the place of what leads to the same node. An MTU makes no other way of a route. To which node one
+/// into a tunnel leads, the forwarding entry says: its next hop stands for an Ethernet address.
 fn has_its_like(
     Intent { placed, before, .. }: &Intent,
     tunnels: &BTreeSet<&IfName>,

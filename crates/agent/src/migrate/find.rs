@@ -25,8 +25,8 @@ pub struct Flannel {
     pub environment: Environment,
     /// Its tunnel devices, one for each family; none with the backend `host-gw`.
     pub tunnels: Vec<Link>,
-    /// How many routes lead to pods by another node on the link: without a tunnel the backend is `host-gw`, unless there are
-    /// none.
+    /// How many routes lead to pods by another node on the link: without a tunnel the backend is `host-gw`,
+    /// unless there are none.
     pub ways: usize,
     /// The bridge of its pods; `None`: there never was one.
     pub bridge: Option<Bridge>,
@@ -113,7 +113,8 @@ pub(super) fn refuse_running() -> Result<(), MigrateError> {
 }
 
 impl Flannel {
-    /// What goes into the journals of the network. Nothing of it is made, but that pods of the bridge find those beside it.
+    /// What goes into the journals of the network. Nothing of it is made, but that pods of the bridge
+    /// find those beside it.
     pub fn parts(&self) -> BTreeMap<String, Plan> {
         let mut node = Plan::new();
         for tunnel in &self.tunnels {
@@ -122,8 +123,8 @@ impl Flannel {
         let mut beside = Plan::new();
         let has_v4 = self.environment.gateways.iter().any(|gateway| gateway.addr().is_ipv4());
         if let Some(Bridge { name, .. }) = self.bridge.as_ref().filter(|_| has_v4) {
-            // A pod of the bridge takes all pods of the node for its neighbours, and asks for their Ethernet addresses there.
-            // For those elsewhere the node answers, at once.
+            // A pod of the bridge takes all pods of the node for its neighbours, and asks for their Ethernet addresses
+            // there. For those elsewhere the node answers, at once.
             for (key, value) in [
                 (format!("net/ipv4/neigh/{name}/proxy_delay"), "0"),
                 (format!("net/ipv4/conf/{name}/proxy_arp"), "1"),

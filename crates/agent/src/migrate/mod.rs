@@ -1,9 +1,9 @@
 //! A node of flannel's becomes one of the agent's, and one of flannel's again, without a packet lost.
 //!
-//! flannel's devices, routes and rules are the kernel's and stay when `flanneld` ends. So nothing is made anew: the tunnel
-//! device is noted in the network's journal and used as it is, name and Ethernet address included, and the agent that
-//! begins then takes each of flannel's routes, neighbours and forwarding entries over in one step. The journal keeps what
-//! was there, and puts it back. What changes at once is only what containers get that come from now on.
+//! flannel's devices, routes and rules are the kernel's and stay when `flanneld` ends. So nothing is made anew: the
+//! tunnel device is noted in the network's journal and used as it is, name and Ethernet address included, and the agent
+//! that begins then takes each of flannel's routes, neighbours and forwarding entries over in one step. The journal
+//! keeps what was there, and puts it back. What changes at once is only what containers get that come from now on.
 
 mod back;
 mod error;
@@ -53,8 +53,8 @@ pub struct Switched {
     pub ours: Vec<PathBuf>,
 }
 
-/// Takes a node over from flannel: its tunnel devices go into the journals of the network, and containers get `pods` from
-/// now on. A call that was killed is completed by another one, or taken back by [`give_back`].
+/// Takes a node over from flannel: its tunnel devices go into the journals of the network, and containers get `pods`
+/// from now on. A call that was killed is completed by another one, or taken back by [`give_back`].
 ///
 /// # Errors
 /// The node cannot be taken over as it is, or a step or a file cannot be written; what was done until then stays.
@@ -98,7 +98,8 @@ fn with_standing(
     parts
 }
 
-/// What is minded of flannel on a node that was taken over; `None`: it was not. What its bridge no longer has is left out.
+/// What is minded of flannel on a node that was taken over; `None`: it was not. What its bridge no longer
+/// has is left out.
 ///
 /// # Errors
 /// In words: pods of the attach cannot be there beside flannel's bridge.
@@ -144,7 +145,8 @@ pub fn check(site: &Site<'_>, flannel: &Flannel, pods: &Network) -> Result<(), M
     Ok(())
 }
 
-/// Another network as which the node was taken over, with its directory, unless it was taken over as the one that is given.
+/// Another network as which the node was taken over, with its directory, unless it was taken over as the
+/// one that is given.
 fn taken_as_other(home: &Home, network: &str) -> Result<Option<(PathBuf, String)>, MigrateError> {
     let book = home.node_networks();
     if Keeper::part(&book, network, FLANNEL_PART)?.is_some() {
@@ -158,7 +160,8 @@ fn taken_as_other(home: &Home, network: &str) -> Result<Option<(PathBuf, String)
     Ok(None)
 }
 
-/// Refuses an environment file that says nothing of flannel's since an agent has written it, or that another network's has.
+/// Refuses an environment file that says nothing of flannel's since an agent has written it, or
+/// that another network's has.
 fn refuse_others_environment(site: &Site<'_>, flannel: &Flannel, network: &str) -> Result<(), MigrateError> {
     let Some(owner) = flannel.environment.owner.clone() else { return Ok(()) };
     let path = site.subnet_env.to_owned();
@@ -204,8 +207,8 @@ fn keep_environment(path: &Path, flannel: &Flannel) -> Result<(), MigrateError> 
     files::replace(&kept, &text).map(drop).map_err(MigrateError::file("write", &kept))
 }
 
-/// Puts flannel's file back. Where none was kept, since the machine was restarted, that of the network's agent goes all the
-/// same: it says that the ways to other nodes are there.
+/// Puts flannel's file back. Where none was kept, since the machine was restarted, that of the network's agent goes all
+/// the same: it says that the ways to other nodes are there.
 fn put_environment_back(path: &Path, network: &str) -> Result<(), MigrateError> {
     match fs::rename(kept_environment(path), path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {

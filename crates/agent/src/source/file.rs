@@ -34,7 +34,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// public = ["192.0.2.1"]   # its addresses on the underlay, one of each family at most
 /// pods = ["10.244.1.0/24"] # the prefixes of its pods
 /// mac = "02:68:c0:00:02:01" # of its tunnel's end; without it: the one that an agent with that address has
-/// key = "3p7b…"            # the public key of its tunnel's end, for an encrypted one: `hostgap agent status` shows it there
+/// key = "3p7b…"            # the public key of its tunnel's end, for an encrypted one; `hostgap agent status` has it
 /// ```
 #[derive(Debug, Clone)]
 pub struct FileSource {

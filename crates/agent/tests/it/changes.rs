@@ -1,5 +1,5 @@
-//! The network's backend changes while pods talk. Nodes follow one after the other, as in Kubernetes, where a ConfigMap reaches
-//! each at a time of its own.
+//! The network's backend changes while pods talk. Nodes follow one after the other, as in Kubernetes, where a ConfigMap
+//! reaches each at a time of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -99,8 +99,8 @@ pub(crate) fn with_pods(nodes: &Nodes) {
     }
 }
 
-/// Changes the backend from one to the next while pods talk: at one node, and then at the other one. Not a datagram is lost,
-/// and no connection breaks.
+/// Changes the backend from one to the next while pods talk: at one node, and then at the other one. Not a datagram is
+/// lost, and no connection breaks.
 #[track_caller]
 fn nothing_is_lost(backends: &[(Value, &'static str)]) {
     let nodes = Nodes::new();

@@ -1,5 +1,5 @@
-//! The check on real faults: what is wrong is named, and nothing is where nothing is wrong. The agents are stopped before,
-//! so that they repair nothing.
+//! The check on real faults: what is wrong is named, and nothing is where nothing is wrong. The agents are stopped
+//! before, so that they repair nothing.
 
 mod crowd;
 mod routed;

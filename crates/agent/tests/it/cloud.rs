@@ -1,5 +1,5 @@
-//! The backend `aws-vpc`: nodes in subnets of their own, and between them a cloud whose router goes by a table that only the
-//! cloud's calls change.
+//! The backend `aws-vpc`: nodes in subnets of their own, and between them a cloud whose router goes by a table that
+//! only the cloud's calls change.
 
 mod mending;
 mod protocol;

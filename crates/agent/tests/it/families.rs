@@ -1,5 +1,5 @@
-//! Networks of one family. Nodes have addresses of that family alone, and where it is IPv4 the kernel may have been started
-//! with `ipv6.disable=1`.
+//! Networks of one family. Nodes have addresses of that family alone, and where it is IPv4 the kernel may have
+//! been started with `ipv6.disable=1`.
 
 use agent::status::Status;
 use testkit::{Dump, dump, require_root, shell};
@@ -54,8 +54,8 @@ fn nodes_of(alone: &Alone) -> Nodes {
     nodes
 }
 
-/// By each backend what one pod sends the other one arrives, a check finds all well, and the agent's own work goes without a
-/// trace.
+/// By each backend what one pod sends the other one arrives, a check finds all well, and the agent's own work
+/// goes without a trace.
 #[track_caller]
 fn check(alone: &Alone) {
     if !require_root() {

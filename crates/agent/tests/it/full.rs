@@ -1,5 +1,5 @@
-//! Disks that are full: what stands goes on, the log says once what could not be written and why, and when there is room again
-//! all is made, without a restart.
+//! Disks that are full: what stands goes on, the log says once what could not be written and why, and when there is
+//! room again all is made, without a restart.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

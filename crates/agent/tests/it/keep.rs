@@ -1,5 +1,5 @@
-//! What an agent makes of its node: ways to the others in either backend, mended when strangers break them, there while no
-//! agent runs, and gone without a trace when they are taken back.
+//! What an agent makes of its node: ways to the others in either backend, mended when strangers break them, there while
+//! no agent runs, and gone without a trace when they are taken back.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};

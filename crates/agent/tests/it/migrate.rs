@@ -113,8 +113,8 @@ impl Scene {
     }
 }
 
-/// The Ethernet address of a node's end of the tunnel. flannel has made that of a up; those of others are what the agent takes
-/// them for, since its file says none.
+/// The Ethernet address of a node's end of the tunnel. flannel has made that of a up; those of others are what the
+/// agent takes them for, since its file says none.
 fn mac(node: u8) -> Mac {
     match node {
         1 => Mac([0xb2, 0x11, 0x22, 0x33, 0x44, 1]),

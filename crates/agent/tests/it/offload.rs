@@ -73,8 +73,8 @@ impl Drop for BrokenCard {
     }
 }
 
-/// Carries frames from one side to the other, with what the kernel left to do or, if the card breaks it, without. The nodes
-/// say nothing large to each other but through the tunnel.
+/// Carries frames from one side to the other, with what the kernel left to do or, if the card breaks it, without. The
+/// nodes say nothing large to each other but through the tunnel.
 fn carry(from: &PacketSocket, to: &PacketSocket, breaks: Option<Breaks>, ends: &AtomicBool) {
     while !ends.load(Ordering::Relaxed) {
         let Some(frame) = from.receive(Duration::from_millis(100)) else { continue };

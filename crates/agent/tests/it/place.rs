@@ -1,5 +1,5 @@
-//! Where a node is to the others: its link and address stay while other addresses and routes come and go, such as those of
-//! a control plane that moves between machines, and of a VPN.
+//! Where a node is to the others: its link and address stay while other addresses and routes come and go, such as those
+//! of a control plane that moves between machines, and of a VPN.
 
 use std::fs;
 

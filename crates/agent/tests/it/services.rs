@@ -1,5 +1,5 @@
-//! Services of a cluster, led to their backends on a node: from a real API server into the kernel's maps, and a thousand
-//! of them.
+//! Services of a cluster, led to their backends on a node: from a real API server into the kernel's maps, and
+//! a thousand of them.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

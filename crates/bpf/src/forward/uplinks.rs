@@ -13,12 +13,12 @@ use crate::entry::Entry;
 
 /// Bytes of `struct uplink`.
 const BYTES: usize = 8;
-/// Programs count the time that a route is good for in ticks of the kernel's clock: at most so much longer (`CONFIG_HZ` is
-/// 100 or more).
+/// Programs count the time that a route is good for in ticks of the kernel's clock: at most so much longer (`CONFIG_HZ`
+/// is 100 or more).
 const TICK: Duration = Duration::from_millis(10);
 
-/// Lets packets to other nodes' pods leave by a link to which the kernel's routes lead, as they leave by the wire: with the
-/// Ethernet addresses of the kernel's neighbour table.
+/// Lets packets to other nodes' pods leave by a link to which the kernel's routes lead, as they leave by the wire: with
+/// the Ethernet addresses of the kernel's neighbour table.
 ///
 /// # Errors
 /// It is one already; the map is full; nothing is loaded in the folder, or programs of a version without such links.
@@ -31,9 +31,9 @@ pub fn has_uplink(folder: &Path, link: u32) -> Result<bool> {
     Ok(entry(link).find(folder)?.is_some())
 }
 
-/// Leaves it to the kernel to send by a link. Where its routes lead elsewhere by now, no packet takes the link any more when
-/// this returns, and the link can be deleted without loss: it waits as long as programs may go by a route that they have
-/// kept ([`ROUTE_SECONDS`]), if they found one by this link.
+/// Leaves it to the kernel to send by a link. Where its routes lead elsewhere by now, no packet takes the link any more
+/// when this returns, and the link can be deleted without loss: it waits as long as programs may go by a route that
+/// they have kept ([`ROUTE_SECONDS`]), if they found one by this link.
 ///
 /// # Errors
 /// It is none; nothing is loaded in the folder.

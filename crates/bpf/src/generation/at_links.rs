@@ -47,8 +47,8 @@ impl AtLinks {
         Ok(AtLinks { programs, links })
     }
 
-    /// Puts them in the place of the earlier ones: in bpf links wherever they are, in filters at the links of the calling
-    /// thread's namespace. Then pins them, and the maps that were made.
+    /// Puts them in the place of the earlier ones: in bpf links wherever they are, in filters at the links of the
+    /// calling thread's namespace. Then pins them, and the maps that were made.
     ///
     /// # Errors
     /// The kernel refuses to attach or to pin a program.

@@ -1,8 +1,8 @@
 //! Of which build pinned programs are, so that they are replaced once and not whenever a process begins.
 //!
-//! The format of the maps does not say it: most changes to programs leave the maps as they are. So each program has a number
-//! in its read-only data, made of all that was compiled ([`Build`]). Two builds of one source by other compilers differ in
-//! it, and then programs are replaced that do the same: nothing is lost by that.
+//! The format of the maps does not say it: most changes to programs leave the maps as they are. So each program has a
+//! number in its read-only data, made of all that was compiled ([`Build`]). Two builds of one source by other compilers
+//! differ in it, and then programs are replaced that do the same: nothing is lost by that.
 
 use std::path::{Path, PathBuf};
 
@@ -37,8 +37,8 @@ pub(crate) use build_of;
 impl Maps {
     /// Whether the pinned programs are of this build, all of them, and their maps of its format.
     ///
-    /// Pins are the last that a replacement changes ([`super::AtLinks`]), and the format comes after them: where it is so, it
-    /// is so at every link.
+    /// Pins are the last that a replacement changes ([`super::AtLinks`]), and the format comes after them: where it is
+    /// so, it is so at every link.
     ///
     /// # Errors
     /// A pin cannot be opened, or this user may not ask what a program's maps are.

@@ -1,7 +1,7 @@
 //! Another guard in the place of a node's, while pods send.
 //!
-//! The new program is loaded with the maps that are there, so that it knows what the old one knew, and then comes to the
-//! links ([`AtLinks`]): every frame is judged by the one or the other, by the same entries.
+//! The new program is loaded with the maps that are there, so that it knows what the old one knew, and then comes to
+//! the links ([`AtLinks`]): every frame is judged by the one or the other, by the same entries.
 
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -34,8 +34,8 @@ pub fn is_of_this_format(folder: &Path) -> Result<bool> {
     MAPS.are_of_this_format(folder)
 }
 
-/// Whether the program of a folder is that of [`super::load`], and its maps are of that one's format. False also where nothing
-/// is loaded.
+/// Whether the program of a folder is that of [`super::load`], and its maps are of that one's format. False also
+/// where nothing is loaded.
 ///
 /// # Errors
 /// A pin cannot be opened, or this user may not ask what a program's maps are.
@@ -43,16 +43,16 @@ pub fn is_of_this_build(folder: &Path) -> Result<bool> {
     MAPS.are_of_this_build(folder, [Program::Guard.pin(folder)])
 }
 
-/// Replaces the program of a folder by that of [`super::load`], while pods send: each frame meets the old one or the new
-/// one. What pods and counters there are stays. Filters are replaced at the links of the calling thread's namespace, bpf
-/// links (tcx since Linux 6.6) wherever they are.
+/// Replaces the program of a folder by that of [`super::load`], while pods send: each frame meets the old one or the
+/// new one. What pods and counters there are stays. Filters are replaced at the links of the calling thread's
+/// namespace, bpf links (tcx since Linux 6.6) wherever they are.
 ///
 /// It can be called again after it was killed or has failed at any point.
 ///
 /// # Errors
-/// Nothing is loaded in the folder; its maps are of another format than this version knows, or one is of another form; the
-/// kernel refuses the program. Until then nothing is changed. Afterwards the kernel may still refuse to attach the program
-/// or to pin it.
+/// Nothing is loaded in the folder; its maps are of another format than this version knows, or one is of another form;
+/// the kernel refuses the program. Until then nothing is changed. Afterwards the kernel may still refuse to attach the
+/// program or to pin it.
 pub fn replace(folder: &Path) -> Result<Replaced> {
     let _alone = pins::alone(folder)?;
     ffi::listen();

@@ -1,8 +1,8 @@
 //! Services and their backends, as the maps have them.
 //!
-//! A Service has one entry, and its backends have slots of the entry's generation (`services.h`). Whoever writes holds the
-//! folder's lock. A process may be killed between any two writes: what it left lies in the generations before and after
-//! the entry's, in slots without gaps from the first one on, and the next change of the Service takes it away.
+//! A Service has one entry, and its backends have slots of the entry's generation (`services.h`). Whoever writes holds
+//! the folder's lock. A process may be killed between any two writes: what it left lies in the generations before and
+//! after the entry's, in slots without gaps from the first one on, and the next change of the Service takes it away.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -63,11 +63,12 @@ pub struct FoundService {
     pub is_whole: bool,
 }
 
-/// Leads calls of a Service's address to these backends, or to these instead of others. Each call meets the old backends
-/// or the new ones, and never some of both.
+/// Leads calls of a Service's address to these backends, or to these instead of others. Each call meets the old
+/// backends or the new ones, and never some of both.
 ///
 /// # Errors
-/// A backend is of the other family; a map is full; nothing is loaded in the folder. What was there before is there still.
+/// A backend is of the other family; a map is full; nothing is loaded in the folder. What was there
+/// before is there still.
 pub fn set(folder: &Path, service: &Service) -> Result<()> {
     write(folder, service, |_| Ok(()))
 }
@@ -196,8 +197,8 @@ impl Tables {
         delete(&self.services, &key)
     }
 
-    /// Takes the slots of a generation away, of which there are at least so many if there are none missing, the last one
-    /// first.
+    /// Takes the slots of a generation away, of which there are at least so many if there are none missing,
+    /// the last one first.
     fn clear(&self, key: &[u8], generation: u32, known: u32) -> libbpf_rs::Result<()> {
         let mut end = known;
         while self.slots.lookup(&slot(key, generation, end), MapFlags::ANY)?.is_some() {

@@ -1,8 +1,8 @@
 //! Other programs in the place of those that lead calls to backends, while sockets call.
 //!
-//! The new ones are loaded with the maps that are there. Then each bpf link gets its program in one stroke, so that every
-//! call meets an old one or a new one. A process that dies on the way leaves some of either, and the next [`replace`]
-//! finds all of them.
+//! The new ones are loaded with the maps that are there. Then each bpf link gets its program in one stroke, so that
+//! every call meets an old one or a new one. A process that dies on the way leaves some of either, and the next
+//! [`replace`] finds all of them.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -46,8 +46,8 @@ pub fn is_of_this_format(folder: &Path) -> Result<bool> {
     MAPS.are_of_this_format(folder)
 }
 
-/// Whether the programs of a folder are those of [`super::load`], and their maps are of that one's format. False also where
-/// nothing is loaded.
+/// Whether the programs of a folder are those of [`super::load`], and their maps are of that one's format. False also
+/// where nothing is loaded.
 ///
 /// # Errors
 /// A pin cannot be opened, or this user may not ask what a program's maps are.
@@ -60,9 +60,9 @@ pub fn are_of_this_build(folder: &Path) -> Result<bool> {
 /// It can be called again after it was killed or has failed at any point.
 ///
 /// # Errors
-/// Nothing is loaded in the folder; its maps are of another format than these programs know, or a map is of another form
-/// and cannot be emptied; the kernel refuses a program. Until then nothing is changed. Afterwards the kernel may still
-/// refuse to attach a program or to pin it.
+/// Nothing is loaded in the folder; its maps are of another format than these programs know, or a map is of another
+/// form and cannot be emptied; the kernel refuses a program. Until then nothing is changed. Afterwards the kernel may
+/// still refuse to attach a program or to pin it.
 pub fn replace(folder: &Path) -> Result<Replaced> {
     let _alone = pins::alone(folder)?;
     ffi::listen();

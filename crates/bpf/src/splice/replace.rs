@@ -69,8 +69,8 @@ impl<'o> Successor<'o> {
     /// Loads them. Changes nothing.
     ///
     /// # Errors
-    /// The maps in the folder are of a format that these programs do not know, or one is missing or of another form; the
-    /// kernel refuses a program.
+    /// The maps in the folder are of a format that these programs do not know, or one is missing or of another form;
+    /// the kernel refuses a program.
     pub(crate) fn load(folder: &Path, object: &'o mut MaybeUninit<OpenObject>) -> Result<Successor<'o>> {
         let failed = |error: libbpf_rs::Error| ffi::failed(attempted(folder), &error);
         let from = MAPS.format_of(folder)?;
@@ -82,8 +82,8 @@ impl<'o> Successor<'o> {
         Ok(Successor { skeleton, ends, from, made })
     }
 
-    /// Puts them in the place of those that are there. A process that was killed here, or has failed, leaves some old and
-    /// some new ones, which work together, and the next replacement finds all of them.
+    /// Puts them in the place of those that are there. A process that was killed here, or has failed, leaves some old
+    /// and some new ones, which work together, and the next replacement finds all of them.
     ///
     /// # Errors
     /// The kernel refuses to attach or to pin a program.

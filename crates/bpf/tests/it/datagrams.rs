@@ -24,8 +24,9 @@ pub(crate) fn socket(node: &Node, place: &str, address: Ipv4Addr, port: u16) -> 
     socket
 }
 
-/// Sends numbered datagrams to `to`, which echoes them, until `stop` is set. Each must come back once, with
-/// at most [`AHEAD`] in flight; `count` says meanwhile how many have. Their order is not checked: a sender that changes CPUs changes queues.
+/// Sends numbered datagrams to `to`, which echoes them, until `stop` is set. Each must come back once, with at
+/// most [`AHEAD`] in flight; `count` says meanwhile how many have. Their order is not checked: a sender that
+/// changes CPUs changes queues.
 pub(crate) fn exchange(here: &UdpSocket, to: SocketAddr, stop: &AtomicBool, count: &AtomicU64) {
     let mut sent = 0_u64;
     let mut away = BTreeSet::new();

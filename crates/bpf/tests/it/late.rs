@@ -127,8 +127,9 @@ fn an_exchange_has_its_stages_in_order() {
     assert!(back <= event.until_ns, "{event:?}");
 }
 
-/// While other processes attach programs to the same tracepoints and detach them, about one exchange in a hundred lacks events
-/// (seen on Linux 6.18: no program is run, none is counted as missed, and the ring has room). So there are some tries.
+/// While other processes attach programs to the same tracepoints and detach them, about one exchange in a hundred
+/// lacks events (seen on Linux 6.18: no program is run, none is counted as missed, and the ring has room). So
+/// there are some tries.
 #[test]
 fn a_lost_segment_is_sent_again_by_the_probe_and_two_by_the_time_out() {
     for (segments, expected) in [(1, Retransmission::Probe), (2, Retransmission::TimeOut)] {

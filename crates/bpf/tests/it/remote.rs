@@ -99,8 +99,8 @@ fn a_long_packet_of_short_segments_fits() {
     }
 }
 
-/// The segments of a tunnel that a pod makes are longer than they seem. Only where the pod's own link takes them is it known
-/// that the way does.
+/// The segments of a tunnel that a pod makes are longer than they seem. Only where the pod's own link takes them is it
+/// known that the way does.
 #[test]
 fn what_a_pods_own_tunnel_sends_fits_no_narrower_way_unseen() {
     if !can_run() {

@@ -180,8 +180,8 @@ fn the_configuration_and_the_prefixes_are_the_new_ones() {
     assert_eq!(long.counted, [Counter::PassTooBig]);
 }
 
-/// Folders of formats before lack these maps. Their programs here are those of today, so the tests show only what happens
-/// to the maps.
+/// Folders of formats before lack these maps. Their programs here are those of today, so the tests show only what
+/// happens to the maps.
 #[test]
 fn the_first_format_is_migrated() {
     migrates(1, &["format", "homes4", "homes6", "prefixes", "uplinks"]);

@@ -1,5 +1,5 @@
-//! Calls of Services on the real kernel: sockets of a control group and a namespace, in which backends listen. No link and
-//! no route leads to a Service's address, so what comes through was never sent to one.
+//! Calls of Services on the real kernel: sockets of a control group and a namespace, in which backends listen. No link
+//! and no route leads to a Service's address, so what comes through was never sent to one.
 
 mod calls;
 mod changes;

@@ -109,8 +109,8 @@ fn mtu(scene: &Scene<'_>) -> Judged {
     each_interface(scene, "mtu", |link| Some(Value::from(link.mtu)))
 }
 
-/// Compares a value of the container's interfaces with the kernel's. One that is not said need not be applicable, unless
-/// it is said of none.
+/// Compares a value of the container's interfaces with the kernel's. One that is not said need not be applicable,
+/// unless it is said of none.
 fn each_interface(
     scene: &Scene<'_>,
     key: &str,

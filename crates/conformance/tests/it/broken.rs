@@ -170,7 +170,8 @@ fn a_result_is_passed_on_whole() {
     }
 }
 
-/// [`THEIRS`] fail with the real plugin. GC and STATUS came after Debian's plugins; they are broken in the tests of the program.
+/// [`THEIRS`] fail with the real plugin. GC and STATUS came after Debian's plugins; they are broken in the
+/// tests of the program.
 #[test]
 fn every_case_is_seen_to_fail() {
     let broken = BROKEN.iter().flat_map(|(_, seen_by)| *seen_by).copied();

@@ -39,7 +39,8 @@ fn plugins_see_their_own_files_and_leave_none() {
     assert!(!escape.exists());
 }
 
-/// The role of [`after_sigkill_nothing_runs_and_nothing_is_left`]: a run whose plugin starts a process that does not end.
+/// The role of [`after_sigkill_nothing_runs_and_nothing_is_left`]: a run whose plugin starts a process
+/// that does not end.
 #[test]
 fn role_of_a_run_that_is_killed() {
     let Some(dir) = std::env::var_os("HOSTGAP_KILLED_RUN") else { return };

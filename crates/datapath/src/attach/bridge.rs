@@ -64,8 +64,8 @@ impl Attach for Bridge {
     }
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
-        // Where the bridge lets netfilter translate (br_netfilter), a pod's call of its own port, or of a Service that leads
-        // to itself, goes back by its own port of the bridge.
+        // Where the bridge lets netfilter translate (br_netfilter), a pod's call of its own port, or of a Service that
+        // leads to itself, goes back by its own port of the bridge.
         let calls_itself = node.network.services || !pod.published.is_empty();
         let mut plan = port(node, pod, mtu, if calls_itself { Hairpin::On } else { Hairpin::Off });
         if pod.published.is_empty() {
@@ -100,8 +100,8 @@ pub(super) enum Hairpin {
 
 /// The bridge with the pods' gateway addresses, and forwarding.
 ///
-/// A bridge of the user's name may be there, with other containers on it, and is used as it is. Several networks may name
-/// it, so all that is done to it is shared. One with our own name belongs to us alone.
+/// A bridge of the user's name may be there, with other containers on it, and is used as it is. Several networks may
+/// name it, so all that is done to it is shared. One with our own name belongs to us alone.
 ///
 /// The bridge has an Ethernet address of its own. One that follows its ports (the kernel's default) would change
 /// under the pods' neighbour entries when the port with the lowest address leaves.
@@ -158,8 +158,8 @@ pub(super) fn inside(node: &NodeSpec, pod: &Pod) -> Plan {
     inside.into_plan()
 }
 
-/// A port and the pod behind it. To other nodes the bridge itself is a link of the node, by which packets are routed; to
-/// a neighbour they go from port to port.
+/// A port and the pod behind it. To other nodes the bridge itself is a link of the node, by which packets are routed;
+/// to a neighbour they go from port to port.
 pub(super) fn port_traces(node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
     let mut traces = Traces::default();
     traces.outward(&pod.place, &pod.ifname, talk);

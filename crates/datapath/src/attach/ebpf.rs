@@ -44,17 +44,17 @@ enum Beside {
     Nothing,
     /// A tunnel's end, which the programs use too.
     Tunnel,
-    /// A tunnel's end that is the kernel's alone. The programs find that a route leads there, and leave the packet to it: they
-    /// redirect to the wire, or to a tunnel of their own, and nothing past a device that encrypts. So what a pod exchanges with
-    /// pods of its node goes past the kernel's path, and all that it sends is checked.
+    /// A tunnel's end that is the kernel's alone. The programs find that a route leads there, and leave the packet to
+    /// it: they redirect to the wire, or to a tunnel of their own, and nothing past a device that encrypts. So what a
+    /// pod exchanges with pods of its node goes past the kernel's path, and all that it sends is checked.
     Device,
-    /// The kernel's policies of IPsec, which wrap without a device. What was unwrapped enters by the wire once more. A program
-    /// there would hand it to its pod past the policy that asks whether it was wrapped, and a bare packet likewise. So none hangs
-    /// there, and the programs of pods are given the loopback for a wire: no route to another node leads there, and all that goes
-    /// to one is left to the kernel.
+    /// The kernel's policies of IPsec, which wrap without a device. What was unwrapped enters by the wire once more. A
+    /// program there would hand it to its pod past the policy that asks whether it was wrapped, and a bare packet
+    /// likewise. So none hangs there, and the programs of pods are given the loopback for a wire: no route to another
+    /// node leads there, and all that goes to one is left to the kernel.
     Policies,
-    /// Programs at sockets, by which two pods of the node speak past TCP. The sockets are those that are opened by tasks
-    /// in a control group of the node.
+    /// Programs at sockets, by which two pods of the node speak past TCP. The sockets are those that are opened by
+    /// tasks in a control group of the node.
     Splice,
 }
 
@@ -172,15 +172,17 @@ impl Attach for Ebpf {
         }
         traces.count(&pod.place, PacketCounter::Sent(pod.ifname.clone()), talk.sent());
         if self.pair == Pair::Veth {
-            // The kernel's own path sends by the node's end of the pair, the programs only to a pod whose queue is there.
+            // The kernel's own path sends by the node's end of the pair, the programs only to a pod
+            // whose queue is there.
             let packets = if pod.limits.receive.is_some() { talk.received() } else { PacketDirection::None };
             traces.count(&node.place, PacketCounter::Sent(links::node_end(pod)), packets);
         }
         traces.into_list()
     }
 
-    /// Traffic that leaves or enters the cluster may be translated, so the programs leave it to the kernel's own path. A
-    /// node that sends through a tunnel uses an address within the cluster, and its packets go as those of its pods do.
+    /// Traffic that leaves or enters the cluster may be translated, so the programs leave it to the kernel's own
+    /// path. A node that sends through a tunnel uses an address within the cluster, and its packets go as those
+    /// of its pods do.
     fn refuses_nodes(&self, part: SocketRole) -> Option<&'static str> {
         let has_tunnel = matches!(self.beside, Beside::Tunnel | Beside::Device | Beside::Policies);
         let is_inside = has_tunnel && part == SocketRole::Server;

@@ -1,5 +1,5 @@
-//! The check of what pods send, at links on which the kernel forwards (`guard.bpf.c`). It is an option of a network: the
-//! set-ups that races compare have none.
+//! The check of what pods send, at links on which the kernel forwards (`guard.bpf.c`). It is an option of a network:
+//! the set-ups that races compare have none.
 
 use bpf::forward::Program;
 use linux::IfName;
@@ -17,8 +17,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Binds a pod to its addresses, where the network wants it. It comes before the pod's end of the link is up, so that it
-    /// holds from the first packet on.
+    /// Binds a pod to its addresses, where the network wants it. It comes before the pod's end of the link is up, so
+    /// that it holds from the first packet on.
     pub(super) fn guarded(&mut self, node: &NodeSpec, pod: &Pod, link: &IfName) {
         let Some(hook) = node.network.anti_spoofing else { return };
         self.step(Step::AttachProgram(ProgramAttachment {

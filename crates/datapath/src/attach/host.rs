@@ -33,7 +33,8 @@ impl Attach for Host {
         Ok(Plan::new())
     }
 
-    /// One namespace has nothing to forward. Neighbours speak over its loopback, which counts what it sends as received.
+    /// One namespace has nothing to forward. Neighbours speak over its loopback, which counts what
+    /// it sends as received.
     fn traces(&self, node: &NodeSpec, _pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
         traces.forwarded(&node.place, PacketDirection::None);

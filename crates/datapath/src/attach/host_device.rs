@@ -10,8 +10,8 @@ use crate::{Attach, NodeSpec, Pod, ReceiveLimit, SocketRole, SpecError, Talk, Tr
 
 pub(crate) const HOST_DEVICE: HostDevice = HostDevice;
 
-/// The device is moved into the pod, and comes back under its name when the pod's plan is undone. Packets meet nothing of
-/// the node on their way: where it is a virtual function, the card's own switch is all that checks them.
+/// The device is moved into the pod, and comes back under its name when the pod's plan is undone. Packets meet nothing
+/// of the node on their way: where it is a virtual function, the card's own switch is all that checks them.
 pub(crate) struct HostDevice;
 
 impl Attach for HostDevice {

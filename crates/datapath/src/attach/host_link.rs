@@ -1,6 +1,6 @@
-//! A link of the node's own beside its pods', where theirs hang on the node's wire. The driver of such links hands packets
-//! from one to another, and past them to and from the wire's neighbours, but the wire itself, where the node's addresses
-//! are, is none of them: without such a link the node and its own pods do not reach each other.
+//! A link of the node's own beside its pods', where theirs hang on the node's wire. The driver of such links hands
+//! packets from one to another, and past them to and from the wire's neighbours, but the wire itself, where the node's
+//! addresses are, is none of them: without such a link the node and its own pods do not reach each other.
 
 use linux::{LinkKind, Mac, Route};
 use plan::{Plan, Step};
@@ -26,8 +26,8 @@ pub(super) fn node(node: &NodeSpec, kind: LinkKind, mtu: u32, mac: Option<Mac>) 
 
 /// The node's routes to a pod by it, and the pod's Ethernet address where it has one of its own.
 ///
-/// What the node sends has its address on the wire. Where a route names none and its link has none, the kernel prefers one of the
-/// loopback (`inet_select_addr`), and an answer to that finds no way: the driver asks for one by the wire.
+/// What the node sends has its address on the wire. Where a route names none and its link has none, the kernel prefers
+/// one of the loopback (`inet_select_addr`), and an answer to that finds no way: the driver asks for one by the wire.
 pub(super) fn routes(node: &NodeSpec, pod: &Pod, mac: Option<Mac>) -> Plan {
     let mut draft = Draft::at(&node.place, node.families());
     if node.network.host_link {
@@ -43,8 +43,8 @@ pub(super) fn routes(node: &NodeSpec, pod: &Pod, mac: Option<Mac>) -> Plan {
     draft.into_plan()
 }
 
-/// What leads a pod to the node by it, where the pod has to name the Ethernet address to which it sends: the gateway's, and
-/// routes to the node's own addresses.
+/// What leads a pod to the node by it, where the pod has to name the Ethernet address to which it sends: the gateway's,
+/// and routes to the node's own addresses.
 pub(super) fn way_to_node(inside: &mut Draft<'_>, node: &NodeSpec, pod: &Pod, mac: Mac) {
     let families = pod.addresses.families();
     let gateways = GATEWAY.only(families);

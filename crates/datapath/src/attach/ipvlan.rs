@@ -50,8 +50,8 @@ impl Attach for Ipvlan {
         !matches!(self.mode, IpvlanMode::L2)
     }
 
-    /// In L3 and L3s the driver asks the node's routes for a way by the wire alone (`flowi4_oif` in `ipvlan_process_v4_outbound`).
-    /// Where the routes lead elsewhere, it takes the destination for a neighbour there.
+    /// In L3 and L3s the driver asks the node's routes for a way by the wire alone (`flowi4_oif` in
+    /// `ipvlan_process_v4_outbound`). Where the routes lead elsewhere, it takes the destination for a neighbour there.
     fn leaves_by_wire(&self) -> bool {
         true
     }
@@ -61,8 +61,8 @@ impl Attach for Ipvlan {
         self.leads_out()
     }
 
-    /// Nothing but the node's own link, not even forwarding: the driver hands a packet for a pod over before the node's stack
-    /// would forward it, and sends a pod's packet by the node's routes as if the node had made it.
+    /// Nothing but the node's own link, not even forwarding: the driver hands a packet for a pod over before the node's
+    /// stack would forward it, and sends a pod's packet by the node's routes as if the node had made it.
     fn node(&self, node: &NodeSpec, mtu: u32) -> Result<Plan, SpecError> {
         Ok(host_link::node(node, self.kind(node), mtu, None))
     }

@@ -1,5 +1,6 @@
-//! Open vSwitch in the node with a veth pair to each pod. The node has daemons of its own, and their switch forwards as a
-//! bridge that learns: no flows but its one rule `NORMAL`. It does so in the kernel, or in the daemon, with ports of AF_XDP.
+//! Open vSwitch in the node with a veth pair to each pod. The node has daemons of its own, and their switch
+//! forwards as a bridge that learns: no flows but its one rule `NORMAL`. It does so in the kernel, or in the
+//! daemon, with ports of AF_XDP.
 
 use linux::ethtool::{NicFeature, NicParameter};
 use linux::features::Feature;
@@ -18,8 +19,8 @@ pub(crate) const OVS: Ovs = Ovs { beyond: Beyond::Routed, datapath: OvsDatapathT
 pub(crate) const OVS_TUNNEL: Ovs = Ovs { beyond: Beyond::Switched, datapath: OvsDatapathType::System };
 pub(crate) const OVS_AF_XDP: Ovs = Ovs { beyond: Beyond::Routed, datapath: OvsDatapathType::Netdev };
 
-/// The largest MTU of a veth link that has a program at its XDP hook, in bytes: a page less what the kernel keeps before and
-/// behind a packet (`veth_xdp_set` in drivers/net/veth.c), and a little for machines that keep more.
+/// The largest MTU of a veth link that has a program at its XDP hook, in bytes: a page less what the kernel keeps
+/// before and behind a packet (`veth_xdp_set` in drivers/net/veth.c), and a little for machines that keep more.
 const AF_XDP_MTU_MAX: u32 = 3490;
 
 /// A switch that is the pods' gateway.
@@ -141,8 +142,8 @@ impl Ovs {
     }
 }
 
-/// A socket leaves checksums to the link, and large packets too. AF_XDP hands frames over without a note of that: what was left
-/// would never be done.
+/// A socket leaves checksums to the link, and large packets too. AF_XDP hands frames over without a note of that: what
+/// was left would never be done.
 fn whole_checksums(pod: &Pod) -> SetNic {
     let parameter = NicParameter::Feature(NicFeature::TxChecksum);
     SetNic { link: pod.ifname.clone(), parameter, value: 0 }

@@ -1,5 +1,5 @@
-//! A routed veth pair to each pod, without a bridge and, unless the network masquerades or a pod publishes ports, without
-//! netfilter: Calico's way.
+//! A routed veth pair to each pod, without a bridge and, unless the network masquerades or a pod publishes ports,
+//! without netfilter: Calico's way.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

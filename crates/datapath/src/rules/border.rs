@@ -5,8 +5,8 @@ use linux::nft::{ChainKind, Hook, Match, Statement, Table};
 use super::{SRCNAT, base, from, not_to, rule, table_family};
 use crate::{Family, NodeSpec, links};
 
-/// The tables of a node, IPv4 first: what its pods send out of the network has the node's address. None where the network
-/// does not masquerade.
+/// The tables of a node, IPv4 first: what its pods send out of the network has the node's address. None where the
+/// network does not masquerade.
 pub(crate) fn tables(node: &NodeSpec) -> Vec<Table> {
     let families = if node.network.masquerade { node.families() } else { &[] };
     families.iter().map(|family| table(node, *family)).collect()

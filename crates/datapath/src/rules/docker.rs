@@ -1,8 +1,8 @@
 //! Docker's rules: the chains that every forwarded packet walks through, and masquerading.
 //!
 //! The chains and their order are those of the default bridge. Two rules are left out: the drop of what no port
-//! publishes (the project's rules never close a host) and so the accept that a published port needs before it. Published
-//! ports themselves are in [`super::ports`].
+//! publishes (the project's rules never close a host) and so the accept that a published port needs before it.
+//! Published ports themselves are in [`super::ports`].
 
 use linux::nft::{Chain, ChainKind, Hook, Match, Statement, Table};
 

@@ -1,7 +1,8 @@
 //! Published ports: one table a family for a whole node, whose networks share it.
 //!
-//! A port is the node's, whichever network its pod is in. With a table for each network two could publish the same port,
-//! and the one whose table comes first would get all packets; here the second is an element that is there already.
+//! A port is the node's, whichever network its pod is in. With a table for each network two could publish
+//! the same port, and the one whose table comes first would get all packets; here the second is an element
+//! that is there already.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -100,8 +101,8 @@ fn table(family: Family) -> Table {
     }
 }
 
-/// Whether a port is on the node's 127.0.0.1 too, and where: on the address that it names, or on that one if it names none.
-/// Never on `::1`: no packet leaves a node from there.
+/// Whether a port is on the node's 127.0.0.1 too, and where: on the address that it names, or on that one if it names
+/// none. Never on `::1`: no packet leaves a node from there.
 fn on_loopback(port: PublishedPort) -> Option<IpAddr> {
     match port.address.filter(|at| *at != IpAddr::V4(Ipv4Addr::UNSPECIFIED)) {
         None => Some(Ipv4Addr::LOCALHOST.into()),
@@ -125,9 +126,9 @@ pub(crate) fn loopback_elements(pod: &Pod) -> Vec<Element> {
     each_once(pod.published.iter().filter_map(element))
 }
 
-/// The table for the node's own calls of its 127.0.0.1. With `route_localnet` at the link toward the pod the kernel routes
-/// packets from there, and they get an address of the node to which the pod can answer. That setting also admits what
-/// others send to and from 127.0.0.0/8, which only the node itself may.
+/// The table for the node's own calls of its 127.0.0.1. With `route_localnet` at the link toward the pod the kernel
+/// routes packets from there, and they get an address of the node to which the pod can answer. That setting also admits
+/// what others send to and from 127.0.0.0/8, which only the node itself may.
 pub(crate) fn loopback() -> Table {
     let own = LOOPBACK.into();
     let lo = IfName::new("lo").expect("a constant that is a name");

@@ -1,5 +1,5 @@
-//! One tunnel device for all peers, which gets the other end with each packet: from our programs, or, for what they leave to
-//! the kernel, from the route. It goes with the `ebpf-tunnel` attach, whose programs it uses.
+//! One tunnel device for all peers, which gets the other end with each packet: from our programs, or, for what they
+//! leave to the kernel, from the route. It goes with the `ebpf-tunnel` attach, whose programs it uses.
 
 use bpf::forward::Program;
 use linux::features::Feature;
@@ -75,8 +75,8 @@ impl Transport for Metadata {
         Ok(draft.into_plan())
     }
 
-    /// The wire alone. Programs wrap and unwrap what they can themselves, past the device; what the kernel's own path would
-    /// wrap instead shows in the node's routing.
+    /// The wire alone. Programs wrap and unwrap what they can themselves, past the device; what the kernel's own path
+    /// would wrap instead shows in the node's routing.
     fn traces(&self, node: &NodeSpec, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
         traces.outward(&node.place, &node.wire, talk);

@@ -1,5 +1,5 @@
-//! Tunnels as ports of the nodes' Open vSwitch: all pods of the network are on one Ethernet, and no node routes for them. The
-//! switch learns behind which tunnel a pod is, and what comes in by a tunnel goes out by none.
+//! Tunnels as ports of the nodes' Open vSwitch: all pods of the network are on one Ethernet, and no node routes for
+//! them. The switch learns behind which tunnel a pod is, and what comes in by a tunnel goes out by none.
 
 use linux::features::Feature;
 use plan::switching::{OvsDatapathType, OvsPort, OvsTunnel, OvsTunnelKind};

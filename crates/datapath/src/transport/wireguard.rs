@@ -1,5 +1,5 @@
-//! Encrypted IP in UDP between the nodes: flannel's wireguard. Every node has one device and one key; a peer is the public
-//! key of another node, where it is, and the prefixes of its pods, from which alone its packets may come.
+//! Encrypted IP in UDP between the nodes: flannel's wireguard. Every node has one device and one key; a peer is the
+//! public key of another node, where it is, and the prefixes of its pods, from which alone its packets may come.
 
 use std::net::SocketAddr;
 
@@ -44,8 +44,8 @@ impl Transport for WireGuard {
         51820
     }
 
-    /// The device carries both families of pods whatever the outer one is, and listens in both. Its addresses are the first
-    /// ones of the pods' prefixes: the source of what the node itself sends to pods, which the peers allow it.
+    /// The device carries both families of pods whatever the outer one is, and listens in both. Its addresses are the
+    /// first ones of the pods' prefixes: the source of what the node itself sends to pods, which the peers allow it.
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
         node.outer_address()?;
@@ -60,16 +60,18 @@ impl Transport for WireGuard {
             public: key.public,
             port: node.network.port,
         });
-        // The device does it itself when it comes up, and no one takes it back (`wg_open` in drivers/net/wireguard/device.c).
+        // The device does it itself when it comes up, and no one takes it back (`wg_open` in
+        // drivers/net/wireguard/device.c).
         draft.shared("net/ipv4/conf/all/send_redirects", "0");
         draft.up(&device);
         draft.addresses(&device, node.pods.networks().alone());
         Ok(draft.into_plan())
     }
 
-    /// The routes come last: when they attract packets, the device knows for whom they are. It needs no next hop. But a kernel
-    /// takes the first address of an IPv6 prefix whose route has none for an anycast address (`ipv6_anycast_destination`), and
-    /// sends it no errors: the peer's own address in the tunnel is that one, so its route has a hop that no packet carries.
+    /// The routes come last: when they attract packets, the device knows for whom they are. It needs no next hop. But a
+    /// kernel takes the first address of an IPv6 prefix whose route has none for an anycast address
+    /// (`ipv6_anycast_destination`), and sends it no errors: the peer's own address in the tunnel is that one, so its
+    /// route has a hop that no packet carries.
     fn peer(&self, node: &NodeSpec, peer: &Peer) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
         let what = || format!("peer {} of node {}", peer.id, node.id);

@@ -4,8 +4,8 @@ use datapath::{Addresses, DEVICE, Family, NodeSpec, Pod, Prefixes, find};
 
 use crate::specs::Shape;
 
-/// What is made before a pod has an address is done when it has one: the whole plan has the same steps, and only the rest
-/// is left to do.
+/// What is made before a pod has an address is done when it has one: the whole plan has the same steps, and only the
+/// rest is left to do.
 #[test]
 fn it_is_the_beginning_of_the_pod() {
     for path in [find("macvlan").expect("a known path"), &DEVICE] {

@@ -298,8 +298,8 @@ fn a_half_closed_connection_ends_behind_its_last_byte() {
 fn fill(mut stream: &TcpStream, bytes: &[u8]) -> usize {
     stream.set_nonblocking(true).expect("root can do it");
     let mut written = 0;
-    // Bytes in flight when the buffer is full make room a moment later. It is full when that happens no more, which only
-    // time can show.
+    // Bytes in flight when the buffer is full make room a moment later. It is full when that happens no more, which
+    // only time can show.
     for _ in 0..20 {
         loop {
             match stream.write(&bytes[written..]) {

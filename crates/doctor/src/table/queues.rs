@@ -102,8 +102,9 @@ fn queues_of(card: &Device) -> String {
     format!("/sys/class/net/{}/queues", card.name)
 }
 
-/// The CPUs on which a card's interrupts came in the window. A CPU that never catches up polls the card, which then sends none
-/// (Documentation/networking/napi.rst): if none came at all, those that may take the interrupts that were ever in use.
+/// The CPUs on which a card's interrupts came in the window. A CPU that never catches up polls the card, which then
+/// sends none (Documentation/networking/napi.rst): if none came at all, those that may take the interrupts that
+/// were ever in use.
 fn interrupted_by(window: &Window<'_>, card: &Device) -> CpuSet {
     let interrupts = window.interrupts(card);
     let counts = interrupts.iter().flat_map(|(_, counts)| counts);
@@ -115,8 +116,8 @@ fn interrupted_by(window: &Window<'_>, card: &Device) -> CpuSet {
     used.flat_map(|(interrupt, _)| interrupt.affinity.iter()).collect()
 }
 
-/// The CPU that a card's packets fill, if one is full. Some buses have no interrupt that could be told to be a card's (VMBus,
-/// Xen): then it is the card that receives most.
+/// The CPU that a card's packets fill, if one is full. Some buses have no interrupt that could be told to be a card's
+/// (VMBus, Xen): then it is the card that receives most.
 fn filled_by(window: &Window<'_>, card: &Device) -> Option<(u16, f64)> {
     let taking = interrupted_by(window, card);
     let full = window.saturated()?;

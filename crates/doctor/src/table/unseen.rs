@@ -5,8 +5,8 @@ use linux::Device;
 use crate::finding::USUAL;
 use crate::{Check, CheckGroup, Observation, Window};
 
-/// Drivers whose hypervisor drops packets without a counter in the guest. That of vmxnet3 reports them ("pkts rx OOB"). The one
-/// of Xen (xen-netfront) has the name of its device: `netfront_driver` names itself in its list of ids alone.
+/// Drivers whose hypervisor drops packets without a counter in the guest. That of vmxnet3 reports them ("pkts rx OOB").
+/// The one of Xen (xen-netfront) has the name of its device: `netfront_driver` names itself in its list of ids alone.
 const PARAVIRTUAL: [&str; 3] = ["virtio_net", "vif", "hv_netvsc"];
 /// Drivers of virtual functions, whose card drops packets without a counter for the function.
 const FUNCTIONS: [&str; 5] = ["ixgbevf", "iavf", "igbvf", "hinic_vf", "mana"];

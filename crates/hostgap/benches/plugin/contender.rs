@@ -49,9 +49,9 @@ enum How {
     },
 }
 
-/// The kernel alone first. Plugins that are not there are left out, and that is said. All are called as copies in `dir`, as
-/// who installs a plugin copies it: a file that was just linked is mapped in smaller pieces, and its program begins up to
-/// half a millisecond later.
+/// The kernel alone first. Plugins that are not there are left out, and that is said. All are called as copies in
+/// `dir`, as who installs a plugin copies it: a file that was just linked is mapped in smaller pieces, and its program
+/// begins up to half a millisecond later.
 pub(crate) fn all(dir: &Path) -> Result<Vec<Contender>, Failure> {
     let mut all = vec![Contender { name: "/bin/true and a pair of links".into(), how: How::Kernel }];
     let built: PathBuf = std::env::var_os(OURS).unwrap_or_else(|| BUILT.into()).into();

@@ -1,13 +1,13 @@
 //! The time of the plugin's ADD and DEL, beside that of the CNI project's plugins and of the kernel alone.
 //!
 //! `cargo bench -p hostgap --bench plugin`; three minutes, as root. The CNI project's plugins are looked for in
-//! `/usr/lib/cni` and `/opt/cni/bin`, or in `CNI_PATH`: `cargo xtask plugins` builds those of a fixed version and prints
-//! where they are. `HOSTGAP_PLUGIN` names another `hostgap-cni` than that which cargo
-//! builds for this: a release has one without shared libraries, which begins sooner. Everything lies in a mount
-//! namespace with directories of its own, and ends with it. Nothing is asserted: the figures are for readers.
+//! `/usr/lib/cni` and `/opt/cni/bin`, or in `CNI_PATH`: `cargo xtask plugins` builds those of a fixed version and
+//! prints where they are. `HOSTGAP_PLUGIN` names another `hostgap-cni` than that which cargo builds for this: a release
+//! has one without shared libraries, which begins sooner. Everything lies in a mount namespace with directories of its
+//! own, and ends with it. Nothing is asserted: the figures are for readers.
 //!
-//! The least that ADD can take is the start of a program and a pair of links, and the least for DEL the end of that pair:
-//! the first row does only this. All rows take turns, in an order that is drawn for each turn. The second row of
+//! The least that ADD can take is the start of a program and a pair of links, and the least for DEL the end of that
+//! pair: the first row does only this. All rows take turns, in an order that is drawn for each turn. The second row of
 //! `hostgap-cni` is the same as the first: what differs between them is noise.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]

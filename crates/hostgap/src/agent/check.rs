@@ -28,8 +28,8 @@ use crate::{exit, output};
 /// It knows the other nodes from the agent's state, so it also works while no agent runs. With --all it asks the
 /// other nodes' agents for their rows, for which each must run with `--listen` and an address.
 ///
-/// The exit code is 0 if all is reached, 3 if something is not or an agent does not answer, and 2 for a node that is not
-/// known. It needs CAP_NET_RAW.
+/// The exit code is 0 if all is reached, 3 if something is not or an agent does not answer, and 2 for a node that is
+/// not known. It needs CAP_NET_RAW.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

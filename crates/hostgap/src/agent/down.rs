@@ -18,8 +18,8 @@ use plan::{Keeper, Kernel, TakenBackJournal, UnitState};
 use super::{CloudArgs, KeyArgs, NetworkArgs};
 use crate::{exit, output};
 
-/// Take back what the agent made of a network on this node: tunnels with the node's key, the ways to other nodes' pods, and
-/// this node's own routes in the cloud's route tables.
+/// Take back what the agent made of a network on this node: tunnels with the node's key, the ways to other nodes' pods,
+/// and this node's own routes in the cloud's route tables.
 ///
 /// The agent must not run. Pods stay attached to the node and reach each other there; `hostgap cni uninstall` removes
 /// the plugin. What was displaced by the agent (a route of another program) is put back.
@@ -45,7 +45,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if state.is_none() && recorded == Ok(false) && !files.are_left() {
         bail!("no agent has made a network {network} on this node; --network names another one");
     }
-    // It says that the ways to other nodes are there. One that an agent needs which runs is not touched: it is refused below.
+    // It says that the ways to other nodes are there. One that an agent needs which runs is not touched:
+    // it is refused below.
     if state != Some(UnitState::Alive) {
         files.remove_environment(state.is_some())?;
     }
@@ -96,8 +97,8 @@ impl Files {
         owner == Some(&self.network) || self.status.exists() || self.key.exists()
     }
 
-    /// Removes the environment file, by which a runtime knows that pods reach those of other nodes. One that says no network
-    /// may be of an agent of an earlier version if the network stands, and is flannel's own if it does not.
+    /// Removes the environment file, by which a runtime knows that pods reach those of other nodes. One that says no
+    /// network may be of an agent of an earlier version if the network stands, and is flannel's own if it does not.
     fn remove_environment(&self, network_stands: bool) -> anyhow::Result<()> {
         let owner = self.written.as_ref().map(|written| written.owner.as_ref());
         match owner {

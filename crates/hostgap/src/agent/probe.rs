@@ -15,9 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Ask an agent for its health, at the socket of `hostgap agent run --listen unix:PATH`.
 ///
-/// The exit code is 0 if it is well, and 1 if it is not or does not answer; its reason is printed. Kubernetes probes the
-/// agent by it. Over the node's address it would ask the agent that has the port, which is another one while one agent
-/// waits for the other.
+/// The exit code is 0 if it is well, and 1 if it is not or does not answer; its reason is printed. Kubernetes probes
+/// the agent by it. Over the node's address it would ask the agent that has the port, which is another one while one
+/// agent waits for the other.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// What to ask: /healthz (whether its loop runs) or /readyz (whether the node is in the network, or would be if the

@@ -38,8 +38,8 @@ use crate::{output, units};
 /// back.
 ///
 /// The lease source is Kubernetes (the podCIDRs of its nodes), or etcd (etcd:http://192.0.2.9:2379), both in flannel's
-/// form, so that nodes of flannel and nodes of this agent share a network; or a file in TOML that all nodes have a copy of
-/// (file:/etc/hostgap/nodes.toml). docs/agent.md shows each.
+/// form, so that nodes of flannel and nodes of this agent share a network; or a file in TOML that all nodes have a copy
+/// of (file:/etc/hostgap/nodes.toml). docs/agent.md shows each.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -53,7 +53,8 @@ pub(super) struct Args {
     /// The link to other nodes [default: that of the default route].
     #[arg(long, value_name = "LINK")]
     wire: Option<IfName>,
-    /// How pods reach the node: bridge, ptp, ebpf, netkit, ipvlan-l3, ipvlan-l3s, or macvlan where nodes are neighbours.
+    /// How pods reach the node: bridge, ptp, ebpf, netkit, ipvlan-l3, ipvlan-l3s, or macvlan
+    /// where nodes are neighbours.
     #[arg(long, value_name = "ATTACH", default_value = "ptp", value_parser = attach)]
     attach: String,
     /// Give packets that leave the pods' network the node's source address (SNAT).
@@ -89,9 +90,9 @@ pub(super) struct Args {
     /// its program runs, the lease source answers, and the node can have what it says.
     #[arg(long)]
     wait: bool,
-    /// Make Services work for pods of ebpf, netkit, macvlan and ipvlan, whose packets do not pass kube-proxy's rules: a
-    /// socket that calls a ClusterIP, or a NodePort of this node, is connected to an endpoint directly. Needs Linux 6.1 and
-    /// --source kubernetes.
+    /// Make Services work for pods of ebpf, netkit, macvlan and ipvlan, whose packets do not pass kube-proxy's rules:
+    /// a socket that calls a ClusterIP, or a NodePort of this node, is connected to an endpoint directly. Needs Linux
+    /// 6.1 and --source kubernetes.
     #[arg(long)]
     services: bool,
     /// The control group (of version 2) for whose sockets --services does that [default: the root of the hierarchy].
@@ -350,7 +351,8 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
     })
 }
 
-/// The log goes to stderr. The client of Kubernetes would log each failed request; the source says once what that means.
+/// The log goes to stderr. The client of Kubernetes would log each failed request; the source says
+/// once what that means.
 fn log(as_json: bool) {
     let targets = Targets::new().with_default(Level::INFO).with_target("kube_client", LevelFilter::OFF);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);

@@ -17,8 +17,8 @@ const REPAIRS: usize = 5;
 
 /// Show the state of a network on this node: the other nodes, the way to each, and what was repaired.
 ///
-/// It reads what the agent wrote last, so it also works while no agent runs. The exit code is 0 if all nodes are reached
-/// (and all Services handled, with --services), and 1 if not.
+/// It reads what the agent wrote last, so it also works while no agent runs. The exit code is 0 if all nodes are
+/// reached (and all Services handled, with --services), and 1 if not.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

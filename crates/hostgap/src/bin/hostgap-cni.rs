@@ -1,5 +1,5 @@
-//! `hostgap-cni`: the plugin of the Container Network Interface alone. `hostgap` answers runtimes, too, but a runtime starts
-//! the program anew for each call, and one of a sixth of the size starts sooner and takes less memory.
+//! `hostgap-cni`: the plugin of the Container Network Interface alone. `hostgap` answers runtimes, too, but a runtime
+//! starts the program anew for each call, and one of a sixth of the size starts sooner and takes less memory.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -18,16 +18,16 @@ use crate::{input, output, progress, stop};
 
 /// Test a CNI plugin against the specification: one case for each sentence that can be judged.
 ///
-/// A case calls the plugin as a container runtime does, in a node and containers made for it alone, and compares what it
-/// prints with the specification and with what the kernel has. Each failure is shown with the sentence, the call, the
-/// answer, and a script that shows it by hand.
+/// A case calls the plugin as a container runtime does, in a node and containers made for it alone, and compares what
+/// it prints with the specification and with what the kernel has. Each failure is shown with the sentence, the call,
+/// the answer, and a script that shows it by hand.
 ///
-/// The plugin runs in network namespaces and with a /run, /var/lib/cni and /var/log/cni of the case; the machine's other
-/// files are read-only for it. Nothing is left, even if this program is killed. In the node there is a link eth0 with
-/// 192.0.2.1/24 and 2001:db8::1/64 and default routes.
+/// The plugin runs in network namespaces and with a /run, /var/lib/cni and /var/log/cni of the case; the machine's
+/// other files are read-only for it. Nothing is left, even if this program is killed. In the node there is a link eth0
+/// with 192.0.2.1/24 and 2001:db8::1/64 and default routes.
 ///
-/// Without --conf a default is chosen by the plugin's name: hostgap, bridge, ptp, macvlan or ipvlan. docs/cni-conformance.md
-/// has the results of some plugins.
+/// Without --conf a default is chosen by the plugin's name: hostgap, bridge, ptp, macvlan or ipvlan.
+/// docs/cni-conformance.md has the results of some plugins.
 ///
 /// Exit codes: 0 if all cases passed that apply, 1 if one failed; otherwise as for all commands.
 #[derive(Debug, clap::Args)]
@@ -35,8 +35,9 @@ pub(crate) struct Args {
     /// The plugin's executable.
     #[arg(required_unless_present = "list")]
     plugin: Option<PathBuf>,
-    /// Its network configuration (.conflist, or .conf with one plugin). Of a list, the part whose `type` is the plugin's
-    /// name is used, behind the plugins before it. The version in it does not matter: cases speak the versions that the plugin lists.
+    /// Its network configuration (.conflist, or .conf with one plugin). Of a list, the part whose `type` is the
+    /// plugin's name is used, behind the plugins before it. The version in it does not matter: cases speak the versions
+    /// that the plugin lists.
     #[arg(long, value_name = "FILE")]
     conf: Option<PathBuf>,
     /// How hostgap joins containers in its default configuration; docs/cni-plugin.md lists the names.

@@ -21,9 +21,9 @@ use crate::output;
 /// stroke, so you can run it to upgrade while containers come and go. Containers that are attached already stay as
 /// they are, and a network that has some is not changed.
 ///
-/// Before it writes, it reads the configuration as the plugin will, asks the kernel for what the attach needs, and makes
-/// the plan of the network. If the plugin would fail, it says why and writes nothing. Files of other programs are never
-/// replaced.
+/// Before it writes, it reads the configuration as the plugin will, asks the kernel for what the attach needs, and
+/// makes the plan of the network. If the plugin would fail, it says why and writes nothing. Files of other
+/// programs are never replaced.
 ///
 /// The attach is named with --attach, or taken from the record of a race with --from: the best of the race's data paths
 /// that the plugin can make, with the reasons. A runtime uses the first file of its directory, by name; if another one
@@ -59,8 +59,8 @@ pub(super) struct Args {
     /// Let containers send from other addresses than their own (bridge, ptp).
     #[arg(long)]
     no_anti_spoofing: bool,
-    /// Where a program checks that containers send from their own addresses (bridge, ptp): tcx leaves the ingress qdisc of a
-    /// container's link to other plugins, and makes ADD slower (Linux 6.6) [default: a filter].
+    /// Where a program checks that containers send from their own addresses (bridge, ptp): tcx leaves the ingress qdisc
+    /// of a container's link to other plugins, and makes ADD slower (Linux 6.6) [default: a filter].
     #[arg(long, value_name = "HOOK", value_parser = ["tcx"], conflicts_with = "no_anti_spoofing")]
     anti_spoofing: Option<String>,
     /// Let the node and its containers reach each other, by a link of the node's own beside theirs (macvlan, ipvlan-l3,

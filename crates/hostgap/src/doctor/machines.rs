@@ -32,8 +32,8 @@ pub(crate) struct MachineSurvey<'a> {
 }
 
 impl MachineSurvey<'_> {
-    /// Looks at all of them at the same time, `None` for this one, and shows warnings and differences. `None` if asked to stop
-    /// meanwhile.
+    /// Looks at all of them at the same time, `None` for this one, and shows warnings and differences. `None` if
+    /// asked to stop meanwhile.
     pub(crate) fn look(&self, machines: &[Option<&SshAddress>]) -> Option<MachineDiagnoses> {
         let seen = std::thread::scope(|scope| {
             let looks: Vec<_> =

@@ -1,4 +1,5 @@
-//! The diagnoses of several hosts, nodes of a cluster or machines of a race: what is the same on all of them is said once.
+//! The diagnoses of several hosts, nodes of a cluster or machines of a race: what is the same on all of
+//! them is said once.
 
 use std::collections::BTreeMap;
 
@@ -116,8 +117,8 @@ impl Diagnoses {
         self.shared().iter().filter(differs).map(line).collect()
     }
 
-    /// Findings of the same code about the same subject and of the same severity, in the order of the first host that has
-    /// them.
+    /// Findings of the same code about the same subject and of the same severity, in the order of the first
+    /// host that has them.
     fn shared(&self) -> Vec<Shared<'_>> {
         let mut all: Vec<Shared<'_>> = Vec::new();
         for Seen { host, printed } in &self.seen {

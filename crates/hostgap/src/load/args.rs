@@ -29,9 +29,9 @@ use linux::{CpuSet, RdmaName};
 Exit code 3: the run is not valid, because the rate was missed by more than 0.01 %, because less than 99.9 % of the
 requests were answered as expected, because connections broke, or under --strict because a check left a doubt.")]
 pub(crate) struct Args {
-    /// The URL: `http://HOST[:PORT][/PATH]`, `https://…`, `tcp://HOST:PORT`, `udp://HOST:PORT`, `grpc://HOST:PORT` (unary
-    /// calls of /hostgap.Echo/Unary, without TLS) or `verbs://HOST:PORT` (with --rdma). Several URLs of one server are
-    /// requested in turn, by their --weights.
+    /// The URL: `http://HOST[:PORT][/PATH]`, `https://…`, `tcp://HOST:PORT`, `udp://HOST:PORT`, `grpc://HOST:PORT`
+    /// (unary calls of /hostgap.Echo/Unary, without TLS) or `verbs://HOST:PORT` (with --rdma). Several URLs of one
+    /// server are requested in turn, by their --weights.
     #[arg(value_name = "URL", required_unless_present = "self_test")]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -146,7 +146,8 @@ pub(crate) struct RequestArgs {
     /// The RDMA device by which messages go with verbs://. The server is `hostgap serve --rdma`.
     #[arg(long, value_name = "DEVICE")]
     pub(crate) rdma: Option<RdmaName>,
-    /// Look for answers in the device's queue again and again, instead of being woken by its events. It takes a whole CPU.
+    /// Look for answers in the device's queue again and again, instead of being woken by its events. It
+    /// takes a whole CPU.
     #[arg(long, requires = "rdma")]
     pub(crate) rdma_poll: bool,
     /// Trust the certificates of this PEM file, instead of this machine's.
@@ -184,8 +185,8 @@ pub(crate) struct GeneratorArgs {
     #[arg(long)]
     pub(crate) timestamps: bool,
     /// Do not watch the CPUs for times at which the machine did not run them. They are watched at a constant or Poisson
-    /// rate where this user may: all CPUs if the server's address is one of this machine, else those of --cpus. A container has
-    /// addresses of its own.
+    /// rate where this user may: all CPUs if the server's address is one of this machine, else those of --cpus. A
+    /// container has addresses of its own.
     #[arg(long)]
     pub(crate) no_witness: bool,
     /// Run the threads under SCHED_FIFO with this priority, so that other programs do not make them late.

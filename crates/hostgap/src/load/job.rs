@@ -124,8 +124,8 @@ fn watched(target: &Target, own: Option<&CpuSet>) -> anyhow::Result<CpuSet> {
     }
 }
 
-/// Whether it is this machine that has an address. That of a container on this machine is another namespace's, of which nothing
-/// is known here. Where the kernel does not say, it is another machine's.
+/// Whether it is this machine that has an address. That of a container on this machine is another namespace's, of which
+/// nothing is known here. Where the kernel does not say, it is another machine's.
 fn is_own(address: IpAddr) -> bool {
     let address = address.to_canonical();
     let own = || Netlink::open()?.own_prefixes(address.is_ipv6());

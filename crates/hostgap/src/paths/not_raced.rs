@@ -1,5 +1,5 @@
-//! Ways that race nowhere here: they take a card, a driver or a program that no race can make. Each has the reason, by what
-//! this machine has, and what there is in its place. `docs/datapaths/not-raced.md` has a section for each.
+//! Ways that race nowhere here: they take a card, a driver or a program that no race can make. Each has the reason, by
+//! what this machine has, and what there is in its place. `docs/datapaths/not-raced.md` has a section for each.
 
 use linux::sysfs::NetSysfs;
 use linux::{IfName, Netns, RdmaName};

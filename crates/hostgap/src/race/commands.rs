@@ -100,8 +100,8 @@ fn proxies(topology: &Topology) -> String {
     text
 }
 
-/// How to use the topology that the commands build, and how to remove it. These are comments, so that a shell that runs the
-/// whole text only builds it.
+/// How to use the topology that the commands build, and how to remove it. These are comments, so that a shell that runs
+/// the whole text only builds it.
 fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
     let ByRole { client, server } = topology.processes();
     let called = topology.called();

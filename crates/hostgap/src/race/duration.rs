@@ -30,8 +30,9 @@ pub(super) fn with_duration(
         [experiment.slice_ms, experiment.warmup_ms].map(|ms| Duration::from_millis(ms.into()));
     let racing: Vec<&Contender> = contenders.iter().filter(|one| one.unmet.is_empty()).collect();
     let (hosts, others) = racing.split_at(racing.len().min(2));
-    // The trials of a round at a load with so long between two requests. In addition to its two slices a trial takes a few
-    // milliseconds to read counters and to wait for the last answers, and a twelfth in which real-time threads rest.
+    // The trials of a round at a load with so long between two requests. In addition to its two slices a
+    // trial takes a few milliseconds to read counters and to wait for the last answers, and a twelfth in
+    // which real-time threads rest.
     let once = |some: &[&Contender], period: Duration| -> Duration {
         let trial = |contender: &&Contender| {
             let patience = contender.wires(&experiment.underlay).patience();

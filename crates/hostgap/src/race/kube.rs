@@ -18,20 +18,23 @@ mod pairs;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "In a Kubernetes cluster (docs/kubernetes.md)")]
 pub(super) struct KubeArgs {
-    /// Race in the cluster of kubectl: between pods of two nodes, by address, Service and NodePort, against the network of
-    /// the nodes themselves.
+    /// Race in the cluster of kubectl: between pods of two nodes, by address, Service and NodePort, against the network
+    /// of the nodes themselves.
     #[arg(long)]
     pub(super) kube: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Race every pair of nodes in both directions, as many at once as share no node, and draw the map: which pair, path or
-    /// node is worse than the rest. N nodes take about 2 N times as long as a pair. --nodes names them, or some of them.
+    /// Race every pair of nodes in both directions, as many at once as share no node, and draw the map: which
+    /// pair, path or node is worse than the rest. N nodes take about 2 N times as long as a pair. --nodes names
+    /// them, or some of them.
     #[arg(long, requires = "kube", conflicts_with = "same_node", long_help = ALL_PAIRS)]
     all_pairs: bool,
-    /// With --all-pairs: race one node of each zone (topology.kubernetes.io/zone), the first of --nodes or of the cluster.
+    /// With --all-pairs: race one node of each zone (topology.kubernetes.io/zone), the first of --nodes
+    /// or of the cluster.
     #[arg(long, requires = "all_pairs")]
     zones: bool,
-    /// With --all-pairs: race one pair after the other, so that none feels another's load. N nodes take N² times as long.
+    /// With --all-pairs: race one pair after the other, so that none feels another's load. N nodes take
+    /// N² times as long.
     #[arg(long, requires = "all_pairs")]
     one_by_one: bool,
     /// Whole CPUs of each pod; client and server have a thread on each.
@@ -44,8 +47,8 @@ pub(super) struct KubeArgs {
     /// Where the server in the node's own network listens [default: a port that is free].
     #[arg(long, value_name = "PORT", requires = "kube")]
     host_port: Option<u16>,
-    /// How the cluster is asked to put a proxy beside a container, as label and annotation (sidecar.istio.io/inject=true);
-    /// for paths with +sidecar.
+    /// How the cluster is asked to put a proxy beside a container, as label and annotation
+    /// (sidecar.istio.io/inject=true); for paths with +sidecar.
     #[arg(long, value_name = "KEY=VALUE", requires = "kube", value_parser = sidecar)]
     sidecar: Option<SidecarMark>,
     /// Print the rights that a race needs and all that it would create, as JSON, and race nothing.

@@ -61,8 +61,8 @@ fn client_arg(text: &str) -> Result<ClientArg, String> {
 /// How other machines are reached and used.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct MachineArgs {
-    /// The machine of the client, where it is not this one (ssh://root@a:22); --server then names the server's. Given again,
-    /// the clients share connections and rates; `here` is this machine.
+    /// The machine of the client, where it is not this one (ssh://root@a:22); --server then names the server's. Given
+    /// again, the clients share connections and rates; `here` is this machine.
     #[arg(long = "client", value_name = "here|ssh://…", value_parser = client_arg)]
     clients: Vec<ClientArg>,
     /// The program that connects to other machines, with options of its own.
@@ -71,10 +71,12 @@ pub(super) struct MachineArgs {
     /// Start hostgap on other machines with sudo, which must ask for no password there.
     #[arg(long)]
     sudo: bool,
-    /// The client's link to the server's machine, where it is not the one that leads to the address by which ssh arrives there.
+    /// The client's link to the server's machine, where it is not the one that leads to the address by
+    /// which ssh arrives there.
     #[arg(long, value_name = "LINK")]
     nic: Option<String>,
-    /// CPUs of the server's machine, as a list [default: all]. --cpus are then all the client's, on each machine that has one.
+    /// CPUs of the server's machine, as a list [default: all]. --cpus are then all the client's, on each
+    /// machine that has one.
     #[arg(long, value_name = "CPUS")]
     server_cpus: Option<String>,
 }
@@ -100,8 +102,8 @@ impl MachineArgs {
         Ok(all?.map(Arc::new))
     }
 
-    /// What the doctor says of this machine, where a client is, of those of further clients, and of the server's; `None` if
-    /// asked to stop before.
+    /// What the doctor says of this machine, where a client is, of those of further clients, and of the server's;
+    /// `None` if asked to stop before.
     pub(super) fn examine(
         &self,
         server: &SshAddress,

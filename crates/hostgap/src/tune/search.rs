@@ -46,8 +46,8 @@ pub(crate) struct Args {
     /// The time for the whole search.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     budget: String,
-    /// The smallest gain to find: up to 90%, or 900% more throughput. If the budget is too small to resolve it, the search
-    /// ends. The larger it is, the noisier the machine may be.
+    /// The smallest gain to find: up to 90%, or 900% more throughput. If the budget is too small to resolve it, the
+    /// search ends. The larger it is, the noisier the machine may be.
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = percent)]
     resolve: f64,
     /// The data path to improve, instead of the file's candidate.

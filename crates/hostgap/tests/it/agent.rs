@@ -1,5 +1,5 @@
-//! The agent as a process on two nodes: requests go on while it is killed, started again and taken away, and nothing of it
-//! is left at the end. Its words: state, log, dry run, errors.
+//! The agent as a process on two nodes: requests go on while it is killed, started again and taken away, and nothing of
+//! it is left at the end. Its words: state, log, dry run, errors.
 
 mod attaches;
 mod check;

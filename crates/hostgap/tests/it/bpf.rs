@@ -87,8 +87,8 @@ fn services_are_set_by_hand() {
     sandbox.assert_nothing_left();
 }
 
-/// An agent's container has a folder of its machine's bpffs where hostgap pins (`deploy/services`). What it has pinned is found
-/// on the machine, and taken away whole.
+/// An agent's container has a folder of its machine's bpffs where hostgap pins (`deploy/services`). What it has pinned
+/// is found on the machine, and taken away whole.
 #[test]
 fn the_pins_of_a_container_are_found_on_its_machine() {
     let sandbox = sandbox();

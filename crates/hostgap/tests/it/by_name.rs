@@ -1,5 +1,5 @@
-//! The program that runtimes start, by a link of another plugin's name: as `bridge` it takes that plugin's configuration, and
-//! what it could not bring back as it was is on its standard error.
+//! The program that runtimes start, by a link of another plugin's name: as `bridge` it takes that plugin's
+//! configuration, and what it could not bring back as it was is on its standard error.
 
 use std::io::Write;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,6 @@
-//! The installed plugin under kubelets: pods of two nodes that reach each other, errors that `kubectl` shows, and nothing
-//! that stays. The programs are those of `HOSTGAP_KUBERNETES`, `HOSTGAP_ETCD` and `HOSTGAP_CONTAINERD`, parts of `PATH`.
+//! The installed plugin under kubelets: pods of two nodes that reach each other, errors that `kubectl` shows,
+//! and nothing that stays. The programs are those of `HOSTGAP_KUBERNETES`, `HOSTGAP_ETCD` and
+//! `HOSTGAP_CONTAINERD`, parts of `PATH`.
 
 mod fake;
 mod race;
@@ -55,8 +56,8 @@ impl Pods {
         assert!(kubectl.wait().unwrap().success());
     }
 
-    /// What a network may leave on a node: links, addresses, routes, rules, files of addresses that are in use, and programs.
-    /// The folder of the agents' volume is the kubelet's.
+    /// What a network may leave on a node: links, addresses, routes, rules, files of addresses that are in use, and
+    /// programs. The folder of the agents' volume is the kubelet's.
     fn state(&self, node: Node) -> String {
         let script = "ip -br link; ip -br addr; ip route; ip -6 route; nft list tables | grep ' hg-' || true;
             find /var/lib -type f -path '*/cni/*' -regex '.*/[0-9a-f.:]+'; find /sys/fs/bpf /run/hostgap-bpf -mindepth 1 -not -path /sys/fs/bpf/hostgap || true";
@@ -70,8 +71,8 @@ impl Pods {
         output.status.success().then(|| stdout(&output))
     }
 
-    /// Waits until each node has its web server. Until a node that is ready has lost its taint, a DaemonSet wants none there
-    /// and counts as rolled out.
+    /// Waits until each node has its web server. Until a node that is ready has lost its taint, a DaemonSet wants none
+    /// there and counts as rolled out.
     fn await_servers(&self) {
         let all = format!("--for=jsonpath={{.status.numberReady}}={}", NODES.len());
         self.kubectl(&["wait", &all, "--timeout=15m", "daemonset/web"]);
@@ -195,8 +196,9 @@ fn kubectl_shows_what_the_plugin_says() {
     assert!(ready.status.success(), "{}", stderr(&ready));
 }
 
-/// Pods call each other by address, Service and name, and Kubernetes' own conformance tests of pods and ports pass; neither
-/// knows anything of this plugin and its agents. Afterwards the agents are replaced and taken away while a pod talks to another node's.
+/// Pods call each other by address, Service and name, and Kubernetes' own conformance tests of pods and ports pass;
+/// neither knows anything of this plugin and its agents. Afterwards the agents are replaced and taken away while a pod
+/// talks to another node's.
 #[test]
 fn kubernetes_own_tests_pass_on_agents() {
     let Some(pods) = Pods::new() else { return };
@@ -241,8 +243,8 @@ fn kubernetes_own_tests_pass_on_agents() {
     the_nodes_are_given_back(&pods);
 }
 
-/// Without agents, the program that they left on each node takes back what they made, but for what pods that are attached
-/// need.
+/// Without agents, the program that they left on each node takes back what they made, but for what pods
+/// that are attached need.
 #[track_caller]
 fn the_nodes_are_given_back(pods: &Pods) {
     pods.kubectl(&["--namespace", "kube-system", "delete", "--cascade=foreground", "daemonset/hostgap"]);

@@ -249,8 +249,8 @@ fn call_for(sandbox: &Sandbox, verb: &str, container: &str, conf: &str) -> std::
     child
 }
 
-/// Wherever an ADD dies, the next one works, and DEL leaves nothing. The sandbox has a `/var/lib` of its own for leases, and a
-/// bpffs: one that is mounted under `ip netns exec` goes with the call.
+/// Wherever an ADD dies, the next one works, and DEL leaves nothing. The sandbox has a `/var/lib` of its own for
+/// leases, and a bpffs: one that is mounted under `ip netns exec` goes with the call.
 #[track_caller]
 fn check_killed(conf: &str) {
     let sandbox = sandbox();

@@ -1,5 +1,5 @@
-//! The installed plugin under a real containerd: containers that talk to each other, errors that reach whoever runs them,
-//! and nothing that stays. The programs are those of `HOSTGAP_CONTAINERD`, a part of `PATH`.
+//! The installed plugin under a real containerd: containers that talk to each other, errors that reach whoever runs
+//! them, and nothing that stays. The programs are those of `HOSTGAP_CONTAINERD`, a part of `PATH`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};

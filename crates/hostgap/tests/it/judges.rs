@@ -34,8 +34,8 @@ impl<'a> Up<'a> {
         self.inside_as(pod, program, linux::cpu::can_realtime())
     }
 
-    /// The same for programs that never wait: threads of streams have no real-time priority, since the kernel would stop
-    /// them.
+    /// The same for programs that never wait: threads of streams have no real-time priority, since the
+    /// kernel would stop them.
     fn inside_without_priority(&self, pod: &str, program: &[&str]) -> Command {
         self.inside_as(pod, program, false)
     }

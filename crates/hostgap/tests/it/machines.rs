@@ -409,8 +409,8 @@ fn assert_nothing_left(machines: &Machines, client: &OwnRun) {
     machines.assert_as_before();
 }
 
-/// Kills one of the three processes of a race between two other machines after this time: the one here, the client's or the
-/// server's.
+/// Kills one of the three processes of a race between two other machines after this time: the one here, the
+/// client's or the server's.
 pub(crate) fn killed_after(number: u32, after: Duration, three: &Three) {
     let Three { machines, client, .. } = three;
     let both = ["--client", "ssh://a", "--server", "ssh://b", "--paths", "bridge+vxlan,ebpf+direct"];

@@ -20,8 +20,8 @@ const WORKERS: usize = 4;
 const KILLED: u64 = 5;
 const CALL_US: u64 = 30_000;
 
-/// Every second container has a port of the node of its own, every third one may receive and send at a rate, so that some have
-/// both and some neither.
+/// Every second container has a port of the node of its own, every third one may receive and send at a rate, so that
+/// some have both and some neither.
 fn conf(pod: usize) -> String {
     let mut asked = serde_json::Map::new();
     if let Some(port) = port(pod) {
@@ -62,8 +62,8 @@ impl Node {
     fn new() -> Node {
         let sandbox = sandbox();
         let pods = std::env::var(MORE).map_or(PODS, |text| text.parse().unwrap());
-        // The sandbox has a `/var/lib` of its own for leases, and a bpffs: one that is mounted under `ip netns exec` goes with
-        // the call.
+        // The sandbox has a `/var/lib` of its own for leases, and a bpffs: one that is mounted under `ip netns exec`
+        // goes with the call.
         let script = format!(
             "ip netns add node; ip -n node link add wire0 type veth peer name wire1
              ip -n node addr add 192.0.2.1/24 dev wire0; ip -n node link set wire0 up

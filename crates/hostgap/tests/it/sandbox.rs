@@ -202,8 +202,8 @@ impl OwnRun {
 
 impl Drop for OwnRun {
     fn drop(&mut self) {
-        // A process left by a failed test would keep its namespaces alive. What `ip netns exec` started has a mount namespace
-        // of its own.
+        // A process left by a failed test would keep its namespaces alive. What `ip netns exec` started has a mount
+        // namespace of its own.
         let named = self.namespaces().into_iter().filter_map(|name| {
             let path = NetnsPath::new(self.in_run("netns").join(name).display().to_string()).ok()?;
             Netns::open_path(&path).ok()

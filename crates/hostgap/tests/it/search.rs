@@ -49,8 +49,9 @@ fn small(sandbox: &Sandbox) -> PathBuf {
     file
 }
 
-/// Searches in a closed loop for a gain that is large enough to be found on a busy machine, with more time if that needs
-/// it. Returns `None` if even that is too little: then the search has refused the machine, and said what is wrong with it.
+/// Searches in a closed loop for a gain that is large enough to be found on a busy machine, with more time if
+/// that needs it. Returns `None` if even that is too little: then the search has refused the machine, and said
+/// what is wrong with it.
 fn of_small(sandbox: &Sandbox, file: &str, knobs: &str) -> Option<serde_json::Value> {
     let mut why = String::new();
     for budget in ["60s", "2m", "5m"] {

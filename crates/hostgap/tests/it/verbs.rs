@@ -1,5 +1,5 @@
-//! Messages by RDMA verbs. A race of them makes devices in the machine's own namespace, so a virtual machine runs these tests, and
-//! where there is none such a race says why it is not.
+//! Messages by RDMA verbs. A race of them makes devices in the machine's own namespace, so a virtual machine runs these
+//! tests, and where there is none such a race says why it is not.
 
 use std::path::Path;
 use std::time::Duration;

@@ -46,8 +46,8 @@ fn what_was_written_before_the_boot_is_released_once() {
     assert_eq!(names(store.path()), [".hostgap-released", "lock"]);
 }
 
-/// A node changes over from host-local while its containers run, after its clock was set forward: they keep their addresses,
-/// and those that the next boot finds go.
+/// A node changes over from host-local while its containers run, after its clock was set forward: they keep their
+/// addresses, and those that the next boot finds go.
 #[test]
 fn what_another_program_has_given_out_is_not_released_in_the_boot_that_finds_it() {
     let (root, _) = store();
@@ -90,7 +90,8 @@ fn without_the_id_of_the_boot_nothing_is_released() {
     assert_eq!(unknown.release(&key("c1")).unwrap().len(), 2);
 }
 
-/// A node that was full when its machine stopped must say that it has room, or nobody asks for the reservation that makes it.
+/// A node that was full when its machine stopped must say that it has room, or nobody asks for the
+/// reservation that makes it.
 #[test]
 fn what_the_next_reservation_would_release_counts_as_left() {
     let (root, _) = store();

@@ -19,8 +19,8 @@ pub(crate) struct AppliedPlan {
 }
 
 impl AppliedPlan {
-    /// Makes a candidate's directory, which must not exist yet, with its journal beside it; `fill` puts in what the plan
-    /// refers to. On failure neither is left.
+    /// Makes a candidate's directory, which must not exist yet, with its journal beside it; `fill` puts in what the
+    /// plan refers to. On failure neither is left.
     pub(crate) fn begin(
         name: &str,
         prefix: &str,
@@ -32,7 +32,8 @@ impl AppliedPlan {
         std::fs::create_dir(dir).map_err(LabError::file("create", dir))?;
         let begun = fill(dir).and_then(|()| Ok(Journal::create(&journal_of(dir))?));
         let journal = begun.inspect_err(|_| {
-            // What has no journal is not taken back, and private keys may be there. The error before matters more than this one.
+            // What has no journal is not taken back, and private keys may be there. The error before matters
+            // more than this one.
             let _ = std::fs::remove_dir_all(dir);
         })?;
         let (name, prefix) = (name.to_owned(), prefix.to_owned());
@@ -60,8 +61,8 @@ impl AppliedPlan {
         Ok(changes)
     }
 
-    /// What has changed since it was built, in words; `None` if nothing has. Takes about a millisecond, in which nothing
-    /// may be measured.
+    /// What has changed since it was built, in words; `None` if nothing has. Takes about a millisecond, in which
+    /// nothing may be measured.
     pub(crate) fn changed(&mut self) -> Result<Option<String>, LabError> {
         let Some(made) = &self.made else { return Ok(None) };
         let change = made.changed(&mut self.kernel).map_err(|source| self.look_error(source))?;

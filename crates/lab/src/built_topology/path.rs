@@ -1,8 +1,8 @@
 //! Whether the path of a topology is still the one that was built, and packets took it.
 //!
-//! Two things are asked after each trial. Every step of the plan must be so, and its namespaces must hold what they held
-//! ([`plan::Made`]). And the counters of the path must show the trial's packets ([`Traffic::detour`]): a change that was
-//! taken back within the trial, or one that is in no list, shows there.
+//! Two things are asked after each trial. Every step of the plan must be so, and its namespaces must hold what they
+//! held ([`plan::Made`]). And the counters of the path must show the trial's packets ([`Traffic::detour`]): a change
+//! that was taken back within the trial, or one that is in no list, shows there.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ impl BuiltTopology {
         }
     }
 
-    /// The same, with an error if it changed because a server has ended: what that had at a link left it a moment before the
-    /// end is known.
+    /// The same, with an error if it changed because a server has ended: what that had at a link left it a moment
+    /// before the end is known.
     pub(crate) fn why_changed(&mut self) -> Result<Option<String>, LabError> {
         let changed = self.changed()?;
         if changed.is_some() {
@@ -104,7 +104,8 @@ impl BuiltTopology {
         self.broken(&format!("the path changed: {what}"))
     }
 
-    /// What failed because the path is gone, by what is gone; what it did not carry, as its own; any other error as it is.
+    /// What failed because the path is gone, by what is gone; what it did not carry, as its own; any other
+    /// error as it is.
     pub(crate) fn because_of_the_path(&mut self, error: LabError) -> LabError {
         match self.why_changed() {
             Ok(Some(what)) => self.path_broken(&what),

@@ -42,8 +42,8 @@ impl BuiltTopology {
 
 impl Drop for BuiltTopology {
     fn drop(&mut self) {
-        // Something stands here only on an error or a panic, whose own message matters more. What fails here is still in the
-        // journal and is tried again by the next start.
+        // Something stands here only on an error or a panic, whose own message matters more. What fails here is still
+        // in the journal and is tried again by the next start.
         let _ = self.undo();
     }
 }

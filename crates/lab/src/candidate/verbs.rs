@@ -5,7 +5,8 @@ use record::{Candidate, Experiment, Stack, StackKind, StackWait};
 /// Where messages meet the data path of a pod, if no candidates are named: with the path that routes.
 const POD: &str = "ptp+direct";
 
-/// The candidates of an experiment that names none: TCP and verbs, on the host and from a pod. Where instructions are counted no candidate polls.
+/// The candidates of an experiment that names none: TCP and verbs, on the host and from a pod. Where instructions are
+/// counted no candidate polls.
 pub(super) fn usual(experiment: &Experiment) -> Vec<Candidate> {
     let of = |path: &str, kind, wait| {
         let stack = Stack { kind, wait };

@@ -1,5 +1,5 @@
-//! Whether cards take the settings of contenders: found out by making them on two cards of this machine before the race. What
-//! a card takes is its driver's to say, and a veth has not even the questions.
+//! Whether cards take the settings of contenders: found out by making them on two cards of this machine before the
+//! race. What a card takes is its driver's to say, and a veth has not even the questions.
 
 use linux::{IfName, NetnsName};
 use plan::{ApplyError, Place, Plan, SetLinkUp, Step};
@@ -10,8 +10,8 @@ use crate::built_topology::AppliedPlan;
 use crate::proving::is_of_card;
 use crate::{Contender, Home, LabError, card_look, side_settings};
 
-/// Adds to contenders why such cards do not take their settings, or do not serve their servers. The cards are as before when it
-/// returns.
+/// Adds to contenders why such cards do not take their settings, or do not serve their servers. The cards are as
+/// before when it returns.
 ///
 /// # Errors
 /// A contender that must be able to run cannot; or a card cannot be brought up, or back.
@@ -31,7 +31,8 @@ pub fn prove_on_cards(contenders: &mut [Contender], wire: &CardWire, home: &Home
     Ok(())
 }
 
-/// A stack of our own takes frames from the first queue of its link; the card would put those of other flows into others.
+/// A stack of our own takes frames from the first queue of its link; the card would put those of
+/// other flows into others.
 fn own_stack_unmet(contender: &Contender, wire: &CardWire) -> Option<String> {
     let queues = side_settings::nic(Some(wire), &contender.settings.server).rx;
     (contender.stack.is_own() && queues > 1).then(|| {
@@ -41,8 +42,8 @@ fn own_stack_unmet(contender: &Contender, wire: &CardWire) -> Option<String> {
     })
 }
 
-/// The first setting that a card refuses, with its reason. They are made together, in the order in which a topology makes
-/// them: what one allows another may need.
+/// The first setting that a card refuses, with its reason. They are made together, in the order in which a topology
+/// makes them: what one allows another may need.
 fn refused(
     settings: &[Setting],
     wire: &CardWire,

@@ -1,8 +1,8 @@
-//! A bpffs for the plugins of a node. What a plugin pins lives on after its call, as it does on a machine; in a mount of
-//! the call's own it would end with the call, and the pod's programs with it.
+//! A bpffs for the plugins of a node. What a plugin pins lives on after its call, as it does on a machine; in a mount
+//! of the call's own it would end with the call, and the pod's programs with it.
 //!
-//! It lies beside the pins of our own data paths and has the candidate's id in its name, so that the lab finds it after a
-//! crash as it finds those.
+//! It lies beside the pins of our own data paths and has the candidate's id in its name, so that the lab finds it after
+//! a crash as it finds those.
 
 use std::path::{Path, PathBuf};
 

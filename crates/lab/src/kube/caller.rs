@@ -97,8 +97,8 @@ impl Subject for Asking<'_, '_> {
         CounterSnapshot::here()
     }
 
-    /// Both nodes work for others too: the time of all their CPUs is the cost, as on two machines. Whether the hypervisor
-    /// let a side run is asked of its own CPUs.
+    /// Both nodes work for others too: the time of all their CPUs is the cost, as on two machines. Whether the
+    /// hypervisor let a side run is asked of its own CPUs.
     fn spent(
         &mut self,
         before: &CounterSnapshot,

@@ -170,8 +170,8 @@ impl Kubectl {
         read.map(Some).map_err(|error| format!("read what {} prints: {error}", self.words[0]))
     }
 
-    /// Creates objects, in their order, and all of them, even if this process is killed meanwhile: a pipe without a reader
-    /// would end `kubectl` when it says that it has made the first.
+    /// Creates objects, in their order, and all of them, even if this process is killed meanwhile: a pipe without a
+    /// reader would end `kubectl` when it says that it has made the first.
     ///
     /// # Errors
     /// Those of [`Kubectl::output`].
@@ -193,8 +193,8 @@ impl Kubectl {
     }
 }
 
-/// All that comes from a pipe, when it has ended; read by a thread of its own, since a writer waits for its reader. Nothing
-/// waits for that thread: a process that has inherited the pipe may hold it open.
+/// All that comes from a pipe, when it has ended; read by a thread of its own, since a writer waits for its reader.
+/// Nothing waits for that thread: a process that has inherited the pipe may hold it open.
 fn all_of(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (send, receive) = mpsc::channel();
     if let Some(mut pipe) = pipe {
@@ -209,8 +209,8 @@ fn all_of(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     receive
 }
 
-/// The status of a command that ends within its limit. Another one is killed, with what it has started (plugins, or what a
-/// script wraps).
+/// The status of a command that ends within its limit. Another one is killed, with what it has started (plugins, or
+/// what a script wraps).
 fn ended_within(limit: CommandLimit<'_>, child: &mut Child) -> Result<ExitStatus, String> {
     let until = Instant::now() + limit.time;
     loop {

@@ -1,8 +1,8 @@
 //! The objects that a race makes in a cluster.
 //!
-//! All of them are in one namespace. Pods, Services and policies are owned by a Job, whose one pod waits for the end of its
-//! input: when this side dies, it ends, Kubernetes deletes the Job at once (`ttlSecondsAfterFinished`) and all that it owns
-//! after it. Where the race has made the namespace, that pod deletes it first; it may do nothing else.
+//! All of them are in one namespace. Pods, Services and policies are owned by a Job, whose one pod waits for the end of
+//! its input: when this side dies, it ends, Kubernetes deletes the Job at once (`ttlSecondsAfterFinished`) and all that
+//! it owns after it. Where the race has made the namespace, that pod deletes it first; it may do nothing else.
 
 use datapath::SocketRole;
 use serde_json::{Map, Value, json};
@@ -87,8 +87,8 @@ impl Manifests<'_> {
         if self.copies { format!("{DIRECTORY}/hostgap") } else { "hostgap".to_owned() }
     }
 
-    /// The namespace, where the race makes it, with what may delete it, and the Job that owns the rest; its pod is on a node
-    /// that has the image.
+    /// The namespace, where the race makes it, with what may delete it, and the Job that owns the rest; its pod is on a
+    /// node that has the image.
     pub(super) fn ground(&self, node: &str) -> Vec<Value> {
         let mut objects = Vec::new();
         if self.owns_namespace {

@@ -1,10 +1,10 @@
 //! A Kubernetes cluster as the arena of a race: pods on two nodes, and the ways by which one reaches the other.
 //!
 //! The race is led here, by `kubectl` and with the user's own rights. It makes a namespace and in it pairs of pods, a
-//! client's and a server's (`cluster_setup`). In each of them a process of this program (`pod_process`) serves or loads, as
-//! lines of JSON over `kubectl exec` ask it to (`protocol`). The client's process alone measures latency. The reference is
-//! the pair in the network of the nodes, and races twice. A race of all pairs (`tournament`) is many of these between the
-//! same pods.
+//! client's and a server's (`cluster_setup`). In each of them a process of this program (`pod_process`) serves or
+//! loads, as lines of JSON over `kubectl exec` ask it to (`protocol`). The client's process alone measures latency. The
+//! reference is the pair in the network of the nodes, and races twice. A race of all pairs (`tournament`) is many of
+//! these between the same pods.
 //!
 //! Everything goes when the race ends. When this side dies, the pod that guards the race (`lease`) sees the end of its
 //! input and has everything deleted.

@@ -42,8 +42,8 @@ impl<'a> LeasedNamespace<'a> {
         &self.access.kubectl
     }
 
-    /// Makes the namespace and these objects in it, waits until all pods run, and holds the lease. Returns the pods. That of
-    /// the lease is first, on this node, and held before there is anything else to leave behind.
+    /// Makes the namespace and these objects in it, waits until all pods run, and holds the lease. Returns the pods.
+    /// That of the lease is first, on this node, and held before there is anything else to leave behind.
     pub(super) fn make(
         &mut self,
         node: &str,
@@ -91,8 +91,8 @@ impl<'a> LeasedNamespace<'a> {
         Ok(())
     }
 
-    /// Creates objects that go with the guard, and waits until each pod of them runs or will not; `lost` hears of those, and
-    /// its error ends the wait. Returns those that run.
+    /// Creates objects that go with the guard, and waits until each pod of them runs or will not; `lost` hears of
+    /// those, and its error ends the wait. Returns those that run.
     pub(super) fn fill(
         &self,
         objects: Vec<Value>,
@@ -120,8 +120,8 @@ impl<'a> LeasedNamespace<'a> {
         copied.map_err(|why| format!("pod {pod}: {why}"))
     }
 
-    /// Deletes everything, and waits until it is gone. What cannot be deleted is an event: the result of a race does not
-    /// depend on it.
+    /// Deletes everything, and waits until it is gone. What cannot be deleted is an event: the result of a race does
+    /// not depend on it.
     pub(super) fn remove(&mut self, emit: &mut dyn FnMut(Event)) {
         if !std::mem::take(&mut self.stands) {
             return;
@@ -144,8 +144,8 @@ impl<'a> LeasedNamespace<'a> {
         }
     }
 
-    /// Deletes what owns everything, and waits until all of it is gone. kubectl would wait by a watch, to which not all have
-    /// the right.
+    /// Deletes what owns everything, and waits until all of it is gone. kubectl would wait by a watch, to which not
+    /// all have the right.
     fn delete(&self) -> Result<(), String> {
         let (began, mut is_asked) = (Instant::now(), false);
         // By an interrupt before, everything is to be deleted all the same.
@@ -168,8 +168,8 @@ impl<'a> LeasedNamespace<'a> {
         }
     }
 
-    /// Whether nothing is left of this race. What owns everything is deleted if that was not done; what the owner owns goes
-    /// after it.
+    /// Whether nothing is left of this race. What owns everything is deleted if that was not done; what the owner
+    /// owns goes after it.
     fn is_gone(&self, is_asked: &mut bool) -> Result<bool, String> {
         match self.kubectl().find(&self.owner()) {
             Ok(None) => self.is_rest_gone(),

@@ -60,8 +60,8 @@ impl<'a> NodePairPods<'a> {
         self.node(SocketRole::Client).name == self.node(SocketRole::Server).name
     }
 
-    /// Where threads of a pod with this role run: on CPUs that were named, or the last of the pod's. Of two pods on one node the client's
-    /// are the last, and the server's those before.
+    /// Where threads of a pod with this role run: on CPUs that were named, or the last of the pod's. Of two pods on one
+    /// node the client's are the last, and the server's those before.
     pub(super) fn workers(&self, part: SocketRole, named: Option<&CpuSet>) -> Workers {
         let count = self.manifests().cpus;
         let is_behind = part == SocketRole::Server && self.is_within_a_node();
@@ -110,8 +110,8 @@ impl<'a> NodePairPods<'a> {
         }
     }
 
-    /// How many containers run in each pod of a pair: the client's and the server's. Those that Kubernetes starts before and
-    /// lets run beside are among them.
+    /// How many containers run in each pod of a pair: the client's and the server's. Those that Kubernetes starts
+    /// before and lets run beside are among them.
     pub(super) fn containers(&self, pods: &Pods) -> [usize; 2] {
         [SocketRole::Client, SocketRole::Server].map(|part| {
             let spec = &self.setup.pod(part, pods, self.seat(part))["spec"];

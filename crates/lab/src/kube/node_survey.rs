@@ -39,8 +39,8 @@ pub struct NodeSeen {
 }
 
 impl NodeSurvey {
-    /// Makes a pod on each node that is ready, runs the program in all of them, and deletes everything. `None` if it was
-    /// stopped. A node that cannot be looked at does not keep the others from it.
+    /// Makes a pod on each node that is ready, runs the program in all of them, and deletes everything. `None` if it
+    /// was stopped. A node that cannot be looked at does not keep the others from it.
     ///
     /// # Errors
     /// [`LabError::Machine`]: pods cannot be made, or on no node one that guards them; why in the cluster's words.

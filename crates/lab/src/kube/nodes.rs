@@ -57,7 +57,8 @@ pub(super) struct LeftOut {
 
 /// The label by which a node says in which zone it is.
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// The most nodes of a race of all pairs. Each has some six pods, and a process of `kubectl` for each of them runs here.
+/// The most nodes of a race of all pairs. Each has some six pods, and a process of `kubectl` for each
+/// of them runs here.
 const NODES_MAX: usize = 32;
 
 impl Node {
@@ -122,8 +123,8 @@ impl Node {
     }
 }
 
-/// The client's and the server's node: those that are named, whose taints are then tolerated, or the first two that take any
-/// pods. One name is both.
+/// The client's and the server's node: those that are named, whose taints are then tolerated, or the first two that
+/// take any pods. One name is both.
 ///
 /// # Errors
 /// There are none, in words.
@@ -133,8 +134,8 @@ pub(super) fn choose(kubectl: &Kubectl, named: &[String], same_node: bool) -> Re
     chosen(&all, named, same_node)
 }
 
-/// The nodes of a race of all pairs: those that are named, or all that take any pods; with `zones` one for each zone, which
-/// is the first that is named or listed there. And, unless some are named, the others, each with the reason.
+/// The nodes of a race of all pairs: those that are named, or all that take any pods; with `zones` one for each zone,
+/// which is the first that is named or listed there. And, unless some are named, the others, each with the reason.
 ///
 /// # Errors
 /// There are fewer than two, or too many; in words.
@@ -220,8 +221,8 @@ fn closed(all: &[Node]) -> String {
     if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) }
 }
 
-/// All nodes that run Linux, cordoned ones and those that are not ready among them, or those that are named. And, unless
-/// some are named, the others, each with the reason.
+/// All nodes that run Linux, cordoned ones and those that are not ready among them, or those that are named. And,
+/// unless some are named, the others, each with the reason.
 ///
 /// # Errors
 /// One that is named is not there or does not run Linux, or none is ready; in words.

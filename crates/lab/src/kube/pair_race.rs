@@ -167,7 +167,8 @@ fn misnamed(pair: NodePairPods<'_>, path: &PodPath, address: &str) -> Result<Opt
     if pair.manifests().is_udp {
         return Ok(Some("whether a policy keeps datagrams out is not tried: race tcp-rr".to_owned()));
     }
-    // A client that the policy does not let in must be kept out. Each network decides by itself about the nodes' own packets.
+    // A client that the policy does not let in must be kept out. Each network decides by itself about
+    // the nodes' own packets.
     let stranger = pair.process(SocketRole::Client, &Pods::Plain);
     let task = Task::TryToEnter { address: address.to_owned(), ipv6: pair.manifests().ipv6 };
     match stranger.ask(&task, None, "host")? {

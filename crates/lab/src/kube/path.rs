@@ -182,7 +182,8 @@ pub(super) struct ClusterContender {
 /// The contenders: the host, the host again, then the paths that the experiment names, or the usual ones.
 ///
 /// # Errors
-/// [`LabError::Experiment`]: a cluster has no such path, or a candidate asks for what a cluster's nodes are not changed for.
+/// [`LabError::Experiment`]: a cluster has no such path, or a candidate asks for what a cluster's nodes
+/// are not changed for.
 pub(super) fn contenders(
     experiment: &Experiment,
     sidecar: Option<&SidecarMark>,

@@ -14,8 +14,8 @@ use crate::remote::Failed;
 /// How long an answer may take: a server or a policy is waited for, for each size of answers.
 const ANSWER_MAX: Duration = Duration::from_secs(300);
 
-/// The same for what a client's process asks of its server's. It is less than the client waits for: a later answer would be
-/// taken for the client's next task.
+/// The same for what a client's process asks of its server's. It is less than the client waits for: a later answer
+/// would be taken for the client's next task.
 const SERVER_MAX: Duration = Duration::from_secs(45);
 
 /// A process of this program in a pod. Dropped, it ends and closes all that it has opened.
@@ -91,8 +91,9 @@ impl PodProcess {
         }
     }
 
-    /// Its answer. What it asks of the server's process is passed on. Where that fails it is sent the failure and can go on,
-    /// since it may be the client of other servers; the error returned is then the server's, as the cause of its own.
+    /// Its answer. What it asks of the server's process is passed on. Where that fails it is sent the failure and
+    /// can go on, since it may be the client of other servers; the error returned is then the server's, as the
+    /// cause of its own.
     fn answered(
         &self,
         limit: Duration,

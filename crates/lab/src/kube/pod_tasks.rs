@@ -27,8 +27,8 @@ use crate::{LabError, NodeCpus};
 /// How long an attempt to connect to an address that is not to answer takes.
 const ENTER_MAX: Duration = Duration::from_secs(2);
 
-/// Does what the lines of the input ask, until it ends, nothing is heard any more, or `stop` is set. All that was opened is
-/// closed then.
+/// Does what the lines of the input ask, until it ends, nothing is heard any more, or `stop` is set. All that was
+/// opened is closed then.
 ///
 /// # Errors
 /// The limit of open files cannot be looked at, or no thread started.
@@ -166,8 +166,8 @@ impl TaskState {
     }
 }
 
-/// The CPUs of threads. Interrupts mostly come to the first of a machine, so that the last are taken. Where the kubelet has
-/// given the pod CPUs of its own, they are all.
+/// The CPUs of threads. Interrupts mostly come to the first of a machine, so that the last are taken. Where the kubelet
+/// has given the pod CPUs of its own, they are all.
 fn workers_of(workers: Workers) -> Result<CpuSet, LabError> {
     let (count, others) = match workers {
         Workers::Named(cpus) => return Ok(cpus),

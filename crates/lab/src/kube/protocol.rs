@@ -1,7 +1,7 @@
 //! What this side and a process in a pod send each other: a line of JSON each.
 //!
-//! A process answers each task before the next. While a client's process runs a trial, it asks for tasks that the server's
-//! process is to do.
+//! A process answers each task before the next. While a client's process runs a trial, it asks for tasks that the
+//! server's process is to do.
 
 use std::net::IpAddr;
 use std::time::Duration;

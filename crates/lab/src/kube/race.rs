@@ -76,8 +76,8 @@ impl ClusterRace {
         json!({ "apiVersion": "v1", "kind": "List", "items": items })
     }
 
-    /// Runs it. Whatever happens, finished rounds are in the record file, which must not exist yet, and what was made in the
-    /// cluster is deleted.
+    /// Runs it. Whatever happens, finished rounds are in the record file, which must not exist yet, and what was made
+    /// in the cluster is deleted.
     ///
     /// # Errors
     /// [`LabError::Machine`]: the cluster or a pod fails, and why in its words.
@@ -96,8 +96,8 @@ impl ClusterRace {
         Ok(finished.unwrap_or(Finished::Stopped))
     }
 
-    /// Makes a setup, does the work with it, and removes it, whatever the work returns. `None` if it was stopped before. What
-    /// cannot be removed, as pods of a node that is lost, does not change the result.
+    /// Makes a setup, does the work with it, and removes it, whatever the work returns. `None` if it was stopped
+    /// before. What cannot be removed, as pods of a node that is lost, does not change the result.
     pub(super) fn with_setup<T>(
         &self,
         placement: PodPlacement,
@@ -206,8 +206,8 @@ mod tests {
     use super::*;
     use crate::OwnProgram;
 
-    /// A cluster from which nothing goes, as from a node that is lost. A process in a pod that hears the end of its input
-    /// writes that down, and stays.
+    /// A cluster from which nothing goes, as from a node that is lost. A process in a pod that hears the end of its
+    /// input writes that down, and stays.
     const SCRIPT: &str = r#"
         dir=${0%/*}
         shift # the context

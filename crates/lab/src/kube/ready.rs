@@ -33,8 +33,8 @@ pub(super) fn await_pods(
     await_each(kubectl, awaited, stop, emit, &mut |_, why| Err(why))
 }
 
-/// Waits until each of so many pods of a namespace runs, or will not. Returns those that run; `lost` hears the name of each
-/// other one, and why it does not run.
+/// Waits until each of so many pods of a namespace runs, or will not. Returns those that run; `lost` hears the name of
+/// each other one, and why it does not run.
 ///
 /// # Errors
 /// That of `lost`, or pods cannot be listed.

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::manifests::LEASE;
 
-/// The rights that a race needs in a cluster, and no more; in a namespace that is there, those in it, beside listing the
-/// nodes. Namespaces are in the last rules because only a holder of a right can grant it.
+/// The rights that a race needs in a cluster, and no more; in a namespace that is there, those in it, beside listing
+/// the nodes. Namespaces are in the last rules because only a holder of a right can grant it.
 pub(super) fn rights(namespace: Option<&str>) -> Vec<Value> {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
     let nodes = rule("", &["nodes"], &["list"]);

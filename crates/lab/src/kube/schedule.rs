@@ -1,8 +1,8 @@
 //! Which pairs of nodes race at the same time, where all pairs race.
 //!
-//! The circle method of round robin tournaments: one node stays, the others turn about it by one place a slot, and those that
-//! face each other are a pair. An even number N of nodes meets in N − 1 slots of N ÷ 2 pairs; of an odd number one rests in
-//! each of N slots. Each slot comes twice, once a direction.
+//! The circle method of round robin tournaments: one node stays, the others turn about it by one place a slot, and
+//! those that face each other are a pair. An even number N of nodes meets in N − 1 slots of N ÷ 2 pairs; of an odd
+//! number one rests in each of N slots. Each slot comes twice, once a direction.
 
 use stats::Random;
 
@@ -18,8 +18,8 @@ pub(super) enum Company {
     Alone,
 }
 
-/// The slots of a tournament of so many nodes: in each, pairs that race at once. All pairs race once in each direction. The
-/// order of slots is shuffled, and so is the company that pairs have, since it may disturb them.
+/// The slots of a tournament of so many nodes: in each, pairs that race at once. All pairs race once in each direction.
+/// The order of slots is shuffled, and so is the company that pairs have, since it may disturb them.
 pub(super) fn slots(nodes: usize, company: Company, rng: &mut Random) -> Vec<Vec<Places>> {
     let mut order: Vec<usize> = (0..nodes).collect();
     rng.shuffle(&mut order);

@@ -1,9 +1,10 @@
-//! A race of all pairs of nodes of a cluster: each is a race of its own with a record of its own, and all go on together.
+//! A race of all pairs of nodes of a cluster: each is a race of its own with a record of its own, and
+//! all go on together.
 //!
-//! All pods stand at once. A build of all pairs comes before the next build of any (`schedule`), so that what drifts with
-//! time drifts for all alike, and the n-th builds of two pairs can be compared. Pairs of one slot share no node and race at
-//! once. All pairs get the same rates: shares of the lowest capacity that any of them has, since a rate that one cannot
-//! sustain would compare its queue with the others' latency.
+//! All pods stand at once. A build of all pairs comes before the next build of any (`schedule`), so that what drifts
+//! with time drifts for all alike, and the n-th builds of two pairs can be compared. Pairs of one slot share no node
+//! and race at once. All pairs get the same rates: shares of the lowest capacity that any of them has, since a rate
+//! that one cannot sustain would compare its queue with the others' latency.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,8 +73,8 @@ impl Tournament {
         Ok(self.race.listed(&self.race.setup(self.ground(&mut |_| ())?)))
     }
 
-    /// Runs it, with a record of the name `file` for each pair in a directory of its own in `dir`. Whatever happens, finished
-    /// rounds are in the records, and what was made in the cluster is deleted.
+    /// Runs it, with a record of the name `file` for each pair in a directory of its own in `dir`. Whatever happens,
+    /// finished rounds are in the records, and what was made in the cluster is deleted.
     ///
     /// A pair that fails leaves, and the others go on.
     ///
@@ -154,7 +155,8 @@ impl Tournament {
         Ok(entries.into_iter().map(|(_, _, pair_record)| pair_record.played()).collect())
     }
 
-    /// What the processes of each pair see of their nodes. One that is of another version fails the race before it begins.
+    /// What the processes of each pair see of their nodes. One that is of another version fails the
+    /// race before it begins.
     fn machines(
         &self,
         setup: &ClusterSetup<'_>,
@@ -289,8 +291,8 @@ fn lowest<'f>(found: impl Iterator<Item = (&'f str, &'f [Capacity])>) -> Vec<(&'
     lowest
 }
 
-/// The loads of all pairs: rates that are shares of a capacity are shares of the lowest. For each size of answers first the
-/// closed loop, then the rates.
+/// The loads of all pairs: rates that are shares of a capacity are shares of the lowest. For each size of answers first
+/// the closed loop, then the rates.
 fn shared_loads(rates: &[RequestedRate], lowest: &[(&str, &Capacity)]) -> Vec<Load> {
     let of_size = |lowest: &Capacity| {
         let closed_loop = Load { body_bytes: lowest.body_bytes, rate_per_s: None, of_capacity: None };

@@ -10,8 +10,8 @@
 //!    timer that expires meanwhile sends segments again that were not lost.
 //! 2. While TCP waits to **send again**, nothing happens on the connection, whatever the CPUs do. The wait lasts from
 //!    the call that sent the segment (or the retransmission before) to the retransmission.
-//! 3. A **dropped** packet explains a wait only if no retransmission ended it: else the timer is the cause of its length,
-//!    and the drop is counted beside it.
+//! 3. A **dropped** packet explains a wait only if no retransmission ended it: else the timer is the cause of its
+//!    length, and the drop is counted beside it.
 //! 4. **Softirq** work keeps threads from their CPU, so a thread that waits meanwhile waits for it.
 //! 5. A thread of the **server without a CPU** has not read the request, or not answered it.
 //! 6. The **generator** sent late although a connection was free, waited for its CPU, or let the answer lie.

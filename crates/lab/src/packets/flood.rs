@@ -19,16 +19,17 @@ const INTERVAL: Duration = Duration::from_millis(1);
 const RING: u64 = 4096;
 /// How long the last frames are waited for; of some thousand a few may be under way when the trial has ended.
 const UNDER_WAY: Duration = Duration::from_millis(50);
-/// The share of the frames that must meet the filter, in permille. A veth link has room for 256 packets and drops what comes
-/// while it is full, requests and junk alike, as a card does.
+/// The share of the frames that must meet the filter, in permille. A veth link has room for 256 packets and drops what
+/// comes while it is full, requests and junk alike, as a card does.
 const FILTERED_PERMILLE: u64 = 900;
 /// The share of the frames due that must be sent, in permille: a trial without its flood would look like one in peace.
 const SENT_PERMILLE: u64 = 900;
 
 /// A trial of a candidate, with the flood beside it if the candidate has one.
 ///
-/// The frames arrive at the first CPU of the server's node, as from a card whose interrupts go there. That CPU makes them too,
-/// which costs it the same for each filter. A thread that does it goes before the server, as an interrupt would.
+/// The frames arrive at the first CPU of the server's node, as from a card whose interrupts go there. That
+/// CPU makes them too, which costs it the same for each filter. A thread that does it goes before the server,
+/// as an interrupt would.
 pub(crate) fn trial(
     built: &mut BuiltTopology,
     method: &Method,
@@ -88,8 +89,8 @@ impl Judge {
         Ok((done, (junk, due)))
     }
 
-    /// Sends frames until the other end of the channel is gone. Returns what they took, without their fate, how many were
-    /// read from the socket, and how many were due since `begun`.
+    /// Sends frames until the other end of the channel is gone. Returns what they took, without their fate, how many
+    /// were read from the socket, and how many were due since `begun`.
     fn send(
         &self,
         flood: Flood,

@@ -19,8 +19,8 @@ pub(super) struct Endpoint {
     pub(super) at: SocketAddrV4,
 }
 
-/// A frame of so many bytes, the checksum at its end not counted. The datagram has no checksum, which UDP over IPv4 allows,
-/// and its content is zeroes.
+/// A frame of so many bytes, the checksum at its end not counted. The datagram has no checksum, which UDP over IPv4
+/// allows, and its content is zeroes.
 pub(super) fn frame(from: Endpoint, to: Endpoint, bytes: usize) -> Vec<u8> {
     let length = |header: usize| {
         u16::try_from(bytes - header).expect("a frame is no longer than a page").to_be_bytes()

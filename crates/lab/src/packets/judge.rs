@@ -20,10 +20,11 @@ use crate::family::on_underlay;
 use crate::ports::SERVER_PORT;
 use crate::{ByRole, LabError};
 
-/// Frames of a call; a veth link takes them in batches of 64. A call has a cost of its own, some microseconds of CPU time.
+/// Frames of a call; a veth link takes them in batches of 64. A call has a cost of its own, some
+/// microseconds of CPU time.
 const BURST: u32 = 8192;
-/// The same where frames wait in a socket's buffer until the call has returned. More would not stay in the CPU's caches, as
-/// they do where a reader keeps up.
+/// The same where frames wait in a socket's buffer until the call has returned. More would not stay in the CPU's
+/// caches, as they do where a reader keeps up.
 const SOCKET_BURST: u32 = 2048;
 /// Bytes of that buffer: a frame in it takes a page and a few hundred bytes.
 const SOCKET_BYTES: usize = 16 << 20;
@@ -97,8 +98,8 @@ impl Judge {
         Ok(Judge { filter, near, far, ends, programs, _attached: attached, socket, table })
     }
 
-    /// Makes frames of a size until they took so much CPU time of the calling thread, in turn sent over the wire and not
-    /// sent. Then waits until the last was judged, or nothing more comes.
+    /// Makes frames of a size until they took so much CPU time of the calling thread, in turn sent over the wire and
+    /// not sent. Then waits until the last was judged, or nothing more comes.
     pub(crate) fn flood(&self, bytes: u32, cpu_time: Duration) -> Result<Frames, LabError> {
         let before = self.counted()?;
         let (frames, read) = self.burst(bytes, cpu_time)?;
@@ -142,8 +143,8 @@ impl Judge {
         self.near.run(work)?
     }
 
-    /// Sends copies of a frame over the wire and reads what has arrived. Returns the CPU time of both in nanoseconds, and how
-    /// many were read.
+    /// Sends copies of a frame over the wire and reads what has arrived. Returns the CPU time of both in nanoseconds,
+    /// and how many were read.
     pub(super) fn send_burst(&self, frame: &[u8], frames: u32) -> Result<(u64, u64), LabError> {
         let sending = self.programs.generate(Source::Wire, frame, frames)?;
         let before = clock::thread_cpu_ns();

@@ -1,9 +1,9 @@
-//! Frames that the kernel makes, and a filter that each of them meets at the server's node: those of the workload `packets`,
-//! and those of a flood beside another workload.
+//! Frames that the kernel makes, and a filter that each of them meets at the server's node: those of the workload
+//! `packets`, and those of a flood beside another workload.
 //!
-//! The steps of a filter are part of the topology's plan ([`extend`]): rules, links, offloads. Its programs are attached
-//! while the topology stands ([`Judge`]), and end with this process, whatever ends it. `workload::packets` runs trials of frames,
-//! [`trial`] one with a flood beside it.
+//! The steps of a filter are part of the topology's plan ([`extend`]): rules, links, offloads. Its programs are
+//! attached while the topology stands ([`Judge`]), and end with this process, whatever ends it. `workload::packets`
+//! runs trials of frames, [`trial`] one with a flood beside it.
 
 mod flood;
 mod frame;
@@ -34,8 +34,8 @@ fn onward() -> [IfName; 2] {
     ["onward", "end"].map(|name| IfName::new(name).expect("a constant name is valid"))
 }
 
-/// Keeps nodes from sending frames of their own, which would be judged too. What is set for all links holds for those that
-/// are made later.
+/// Keeps nodes from sending frames of their own, which would be judged too. What is set for all links holds for those
+/// that are made later.
 pub(crate) fn silence(nodes: &ByRole<NodeSpec>, plan: &mut Plan) {
     if !linux::features::has_ipv6() {
         return;
@@ -52,8 +52,8 @@ pub(crate) fn take_frames(node: &NodeSpec, plan: &mut Plan) {
     plan.push(&node.place, SetNic { link: node.wire.clone(), parameter, value: 1 });
 }
 
-/// Adds what a filter needs besides programs, at the node that frames arrive at. With a port the filter is about UDP to it
-/// alone.
+/// Adds what a filter needs besides programs, at the node that frames arrive at. With a port the filter is about
+/// UDP to it alone.
 pub(crate) fn extend(filter: PacketFilter, port: Option<NonZero<u16>>, node: &NodeSpec, plan: &mut Plan) {
     if filter == PacketFilter::XdpRedirect {
         let [near, far] = onward();

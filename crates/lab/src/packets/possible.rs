@@ -1,5 +1,5 @@
-//! Whether this kernel makes frames and has the hooks of filters: found out by trying, in a namespace that ends with the
-//! question.
+//! Whether this kernel makes frames and has the hooks of filters: found out by trying, in a namespace that
+//! ends with the question.
 
 use bpf::packets::{Filter, PacketPrograms, Source};
 use linux::netlink::Netlink;
@@ -8,8 +8,8 @@ use linux::{IfName, Link, LinkKind, Netns, VethPeer};
 use super::judge::program;
 use crate::{Contender, LabError};
 
-/// Says of contenders whose filter this kernel has no hook for why; an error where one is required, and where the kernel
-/// makes no frames at all.
+/// Says of contenders whose filter this kernel has no hook for why; an error where one is required, and where the
+/// kernel makes no frames at all.
 pub(crate) fn leave_out(contenders: &mut [Contender]) -> Result<(), LabError> {
     if contenders.iter().all(|contender| contender.filter.is_none()) {
         return Ok(());

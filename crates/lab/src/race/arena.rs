@@ -1,8 +1,8 @@
 //! Where a race is held, and the candidates that run in it.
 //!
 //! The order of trials, their repetition, the rounds and the end of a race are the same wherever it is held
-//! ([`Contest`](super::contest::Contest)). An arena makes the candidates stand and says what its machines are; a runner is
-//! one that stands, and is loaded.
+//! ([`Contest`](super::contest::Contest)). An arena makes the candidates stand and says what its machines are; a runner
+//! is one that stands, and is loaded.
 
 use record::{Experiment, Load, Machine, Witness, Writer};
 use stats::Random;

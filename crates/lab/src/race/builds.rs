@@ -138,8 +138,8 @@ impl<A: Arena> Contest<'_, A> {
         Ok(true)
     }
 
-    /// Makes all stand but those that broke or left, in shuffled order, so that none is always the first; those that stand
-    /// in turn wait for it. `None` if asked to stop.
+    /// Makes all stand but those that broke or left, in shuffled order, so that none is always the first; those that
+    /// stand in turn wait for it. `None` if asked to stop.
     fn stand_up(&mut self, under_way: &mut UnderWay) -> Result<Option<Runners<A::Runner>>, LabError> {
         let all = 0..self.arena.names().len();
         let races = |entrant: &usize| {

@@ -66,8 +66,8 @@ impl Race {
         }
     }
 
-    /// What switches in user space lack where there is not a CPU for each beside those of client and server. An odd core is the
-    /// only one that is not theirs.
+    /// What switches in user space lack where there is not a CPU for each beside those of client and server. An odd
+    /// core is the only one that is not theirs.
     pub(super) fn crowded(&self) -> Option<String> {
         let carried = self.racing(Contender::is_carried);
         let switches = match self.experiment.placement {

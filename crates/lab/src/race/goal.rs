@@ -1,4 +1,5 @@
-//! How long a race goes on, and which candidates still take part: for a number of rounds, or until the statistics asked for are known.
+//! How long a race goes on, and which candidates still take part: for a number of rounds, or until the statistics
+//! asked for are known.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -34,17 +34,17 @@ pub(super) struct Rounded {
 
 /// How often each host is visited in a round at a load, where so many contenders are compared with it.
 ///
-/// Each of *m* ratios has the reference's error beside its contender's. With as much time in all, the errors of the ratios
-/// are least where the common divisor has √*m* times the measurements of a contender (C. W. Dunnett, *A Multiple
-/// Comparison Procedure for Comparing Several Treatments with a Control*, 1955). The control has as many, since the noise
-/// floor is the difference of the two. In a closed loop requests per second scatter little, and once is enough.
+/// Each of *m* ratios has the reference's error beside its contender's. With as much time in all, the errors of the
+/// ratios are least where the common divisor has √*m* times the measurements of a contender (C. W. Dunnett, *A Multiple
+/// Comparison Procedure for Comparing Several Treatments with a Control*, 1955). The control has as many, since the
+/// noise floor is the difference of the two. In a closed loop requests per second scatter little, and once is enough.
 pub fn host_visits(is_rate: bool, contenders: usize) -> usize {
     if is_rate { contenders.isqrt().max(1) } else { 1 }
 }
 
-/// The visits of a round at a load, not yet shuffled. The hosts' are as many as the contenders that the race began with ask
-/// for, also when some have left: otherwise the merged figures of the hosts would have more of the early builds than those of
-/// a contender, and what changed meanwhile for all would look like a difference.
+/// The visits of a round at a load, not yet shuffled. The hosts' are as many as the contenders that the race began with
+/// ask for, also when some have left: otherwise the merged figures of the hosts would have more of the early builds
+/// than those of a contender, and what changed meanwhile for all would look like a difference.
 pub(super) fn visits(load: &Load, visited: &[usize], contenders: usize) -> Vec<usize> {
     let hosts = host_visits(load.rate_per_s.is_some(), contenders);
     let times = |entrant: usize| if entrant < CONTENDERS_FROM { hosts } else { 1 };
@@ -58,8 +58,8 @@ struct Turn {
     loads: Vec<usize>,
 }
 
-/// The turns of a round: loads come in shuffled order, and for each its visits in shuffled order, so that the trials that
-/// are compared lie next to each other in time.
+/// The turns of a round: loads come in shuffled order, and for each its visits in shuffled order, so that the trials
+/// that are compared lie next to each other in time.
 fn together(mut loads: Vec<(usize, Vec<usize>)>, rng: &mut Random) -> Vec<Turn> {
     rng.shuffle(&mut loads);
     let shuffled = |(load, mut visits): (usize, Vec<usize>)| {
@@ -69,9 +69,9 @@ fn together(mut loads: Vec<(usize, Vec<usize>)>, rng: &mut Random) -> Vec<Turn> 
     loads.into_iter().flat_map(shuffled).collect()
 }
 
-/// The turns of a round where each has to be built for its visits: at all loads in a row, in shuffled order, but those in
-/// a closed loop last. A host that is visited more often has more turns, and not all of them have a closed loop, after which
-/// connections and cards are not what they were before.
+/// The turns of a round where each has to be built for its visits: at all loads in a row, in shuffled order, but those
+/// in a closed loop last. A host that is visited more often has more turns, and not all of them have a closed loop,
+/// after which connections and cards are not what they were before.
 fn in_turn(
     loads: Vec<(usize, Vec<usize>)>,
     is_closed_loop: impl Fn(usize) -> bool,
@@ -97,8 +97,8 @@ fn in_turn(
 }
 
 impl<A: Arena> Contest<'_, A> {
-    /// Every contender once at every load, the hosts as often as [`host_visits`] says, in the order of [`together`], or of
-    /// [`in_turn`]. `None` if asked to stop.
+    /// Every contender once at every load, the hosts as often as [`host_visits`] says, in the order of [`together`], or
+    /// of [`in_turn`]. `None` if asked to stop.
     pub(super) fn round(
         &mut self,
         course: &mut Course<'_, A::Runner>,
@@ -137,7 +137,8 @@ impl<A: Arena> Contest<'_, A> {
         Ok(Some(rounded))
     }
 
-    /// One visit. An entrant that is built for it and does not come to stand is broken: it is not tried on other machines.
+    /// One visit. An entrant that is built for it and does not come to stand is broken: it is not
+    /// tried on other machines.
     fn visit(
         &mut self,
         course: &mut Course<'_, A::Runner>,
@@ -169,9 +170,9 @@ fn turns<R: Runner>(course: &mut Course<'_, R>, goal: &StoppingRule) -> Vec<Turn
     }
 }
 
-/// Runs a trial until it is valid or has been repeated often enough; all of them are kept, with each CPU's time if that was
-/// asked for. A path that has changed and stays so is an error: to repeat the trial would measure another path. So it is if
-/// no attempt took the path or had answers.
+/// Runs a trial until it is valid or has been repeated often enough; all of them are kept, with each CPU's time if that
+/// was asked for. A path that has changed and stays so is an error: to repeat the trial would measure another path. So
+/// it is if no attempt took the path or had answers.
 pub(crate) fn valid_trial<R: Runner>(
     runner: &mut R,
     (method, by_cpu): (&Method, bool),
@@ -205,8 +206,8 @@ pub(crate) fn valid_trial<R: Runner>(
     }
 }
 
-/// What broke a candidate all of whose attempts were void. If the machine or the generator voided one of them, they may have
-/// been behind the others too.
+/// What broke a candidate all of whose attempts were void. If the machine or the generator voided one of them, they may
+/// have been behind the others too.
 fn broke(voids: &[Void]) -> Option<String> {
     voids.iter().map(breaks).collect::<Option<Vec<String>>>()?.pop()
 }

@@ -24,8 +24,9 @@ use crate::trial::{Method, REPEATS, connections, run};
 use crate::verbs::RdmaWire;
 use crate::{Event, LabError, Shape, packets, proxy, witness_choice};
 
-/// Load before the first count of instructions, in counted time, in which a nanosecond is an instruction. Of a new topology
-/// the first ten thousand requests take up to a per cent more: what the kernel learns and keeps is not there yet.
+/// Load before the first count of instructions, in counted time, in which a nanosecond is an instruction. Of a
+/// new topology the first ten thousand requests take up to a per cent more: what the kernel learns and keeps
+/// is not there yet.
 const SETTLE: Duration = Duration::from_millis(800);
 
 /// This machine's namespaces, or this machine and others, as the arena of a race.

@@ -7,7 +7,8 @@ use super::protocol::{Failed, RemoteRequest, Reply};
 use crate::LabError;
 use crate::channel::{ANSWER_MAX, Conversation, Lost, held};
 
-/// What is asked there. Each request is answered before the next, but several machines may be told before the first is heard.
+/// What is asked there. Each request is answered before the next, but several machines may be told before
+/// the first is heard.
 #[derive(Debug)]
 pub(super) struct Asked {
     /// The machine as the user names it, for messages.
@@ -58,8 +59,8 @@ impl Asked {
     /// The answer to the request that was sent, about a candidate.
     ///
     /// # Errors
-    /// [`LabError::Broken`]: it is the candidate that failed there; [`LabError::NotThere`]: the machine does not have what it was
-    /// asked for; [`LabError::Machine`]: there is no answer, or it could not be done.
+    /// [`LabError::Broken`]: it is the candidate that failed there; [`LabError::NotThere`]: the machine does not have
+    /// what it was asked for; [`LabError::Machine`]: there is no answer, or it could not be done.
     pub(super) fn told(&self, candidate: &str) -> Result<Reply, LabError> {
         let answer = held(&self.line).channel.hear(ANSWER_MAX).and_then(|said| {
             serde_json::from_str(&said).map_err(|error| format!("it said {said:?}: {error}"))
@@ -85,7 +86,8 @@ impl Asked {
         })
     }
 
-    /// The first request to a process, which takes its machine for a race, and its answer, past what a shell prints before.
+    /// The first request to a process, which takes its machine for a race, and its answer, past what
+    /// a shell prints before.
     ///
     /// # Errors
     /// Those of [`Asked::told`].

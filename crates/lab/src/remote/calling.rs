@@ -14,7 +14,7 @@ use crate::limits::client_suffices;
 use crate::machine::machine;
 use crate::part::{LoadPart, LoadedPart, RequestCounts};
 use crate::server::ServerChoice;
-use crate::trial::{Method, Subject, judged, run};
+use crate::trial::{Method, Subject, judged, make_ready, run};
 use crate::usage::CounterSnapshot;
 use crate::{ByRole, LabError, NodeCpus, OwnProgram, Shape};
 
@@ -106,6 +106,9 @@ impl StandingHalf for Calling {
         Ok(Some(match request {
             RemoteRequest::Load { part, .. } => Reply::Loaded(Box::new(self.load(part)?)),
             RemoteRequest::Count { .. } => {
+                for body_bytes in self.built.workload.body_bytes.clone() {
+                    make_ready(&mut self.built, body_bytes)?;
+                }
                 self.before = Some(Subject::count(&mut self.built)?);
                 Reply::Done
             }

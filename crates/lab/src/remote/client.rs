@@ -18,8 +18,8 @@ use crate::channel::{Conversation, held};
 use crate::part::{LoadPart, LoadedPart};
 use crate::{Event, LabError, OwnProgram};
 
-/// How long it is tried to reach a machine again whose process was lost. One that was cut off holds its machine for half a
-/// minute.
+/// How long it is tried to reach a machine again whose process was lost. One that was cut off holds its machine
+/// for half a minute.
 const AGAIN_MAX: Duration = Duration::from_secs(45);
 /// The pause between two attempts.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -50,12 +50,12 @@ impl fmt::Debug for RemoteClient {
 }
 
 impl RemoteClient {
-    /// Connects, copies this program there unless it is there already, and takes the machine for a race; `None` if asked to
-    /// stop before.
+    /// Connects, copies this program there unless it is there already, and takes the machine for a race; `None` if
+    /// asked to stop before.
     ///
     /// # Errors
-    /// [`LabError::Machine`]: it is not reached, is another kind of machine, has a race already, permits too little, or there is
-    /// no way from it to the server; [`LabError::NotThere`]: it does not have what it was asked for.
+    /// [`LabError::Machine`]: it is not reached, is another kind of machine, has a race already, permits too little, or
+    /// there is no way from it to the server; [`LabError::NotThere`]: it does not have what it was asked for.
     pub(super) fn connect(
         address: &SshAddress,
         ssh: &SshCommand,
@@ -211,7 +211,8 @@ impl RemoteClient {
         self.asked.told_done(candidate).map_err(|error| self.lost(error))
     }
 
-    /// What has changed of its half since it was built; `None` also of one that is lost, which says nothing of the path.
+    /// What has changed of its half since it was built; `None` also of one that is lost, which says
+    /// nothing of the path.
     pub(super) fn check(&self, candidate: &str) -> Option<String> {
         if !held(&self.half).stands || self.asked.is_lost() {
             return None;
@@ -255,8 +256,8 @@ impl RemoteClient {
         if self.asked.is_lost() { Ok(()) } else { self.asked.end() }
     }
 
-    /// A candidate's own failure; anything else ends the process there, so that what it has built goes, and another is started
-    /// for the next trial.
+    /// A candidate's own failure; anything else ends the process there, so that what it has built goes, and another is
+    /// started for the next trial.
     fn lost(&self, error: LabError) -> LabError {
         let why = match error {
             broken @ LabError::Broken { .. } => return broken,

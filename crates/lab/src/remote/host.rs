@@ -15,7 +15,8 @@ use crate::channel::Conversation;
 use crate::traffic::TransferredAmounts;
 use crate::{ByRole, Event, LabError, OwnProgram};
 
-/// A machine that builds and serves its half of each topology. Dropping it ends the process there, which undoes everything.
+/// A machine that builds and serves its half of each topology. Dropping it ends the process
+/// there, which undoes everything.
 #[derive(Debug)]
 pub struct Remote {
     asked: Asked,
@@ -24,13 +25,14 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Connects, copies this program there unless it is there already, and takes the machine for a race; `None` if asked to
-    /// stop before. `nic` is the link of this machine that leads there, where it is not the one that leads to the address by
-    /// which ssh came in.
+    /// Connects, copies this program there unless it is there already, and takes the machine for a race; `None` if
+    /// asked to stop before. `nic` is the link of this machine that leads there, where it is not the one that leads to
+    /// the address by which ssh came in.
     ///
     /// # Errors
-    /// [`LabError::Machine`]: it is not reached, is another kind of machine, has a race already, permits too little, or there is
-    /// no way to it; [`LabError::NotThere`]: CPUs or a link that were named are not there, or the link does not lead to it.
+    /// [`LabError::Machine`]: it is not reached, is another kind of machine, has a race already, permits too little, or
+    /// there is no way to it; [`LabError::NotThere`]: CPUs or a link that were named are not there, or the link does
+    /// not lead to it.
     pub fn connect(
         address: &SshAddress,
         ssh: &SshCommand,

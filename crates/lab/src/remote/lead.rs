@@ -1,5 +1,5 @@
-//! The client's machine, when it is another too: it leads the race there, and asks the other machines by way of the process
-//! that started all.
+//! The client's machine, when it is another too: it leads the race there, and asks the other machines by way of the
+//! process that started all.
 
 use std::fmt;
 use std::io::{Read, Write};

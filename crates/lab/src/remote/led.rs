@@ -44,20 +44,20 @@ pub struct LedRace<'a> {
     pub server_cpus: Option<CpuSet>,
     /// Policy of the threads of client and server, where their machine permits it.
     pub scheduling: Scheduling,
-    /// The client's link to the server's machine, where it is not the one that leads to the address by which ssh arrives
-    /// there.
+    /// The client's link to the server's machine, where it is not the one that leads to the address by
+    /// which ssh arrives there.
     pub nic: Option<IfName>,
     /// Set from outside to end the race.
     pub stop: Arc<AtomicBool>,
 }
 
 impl LedRace<'_> {
-    /// Runs it. Rounds that were finished are in the record file, whatever happens, and all machines are as before. `reached` is
-    /// called as soon as this program is on all of them, before anything is done there.
+    /// Runs it. Rounds that were finished are in the record file, whatever happens, and all machines are as before.
+    /// `reached` is called as soon as this program is on all of them, before anything is done there.
     ///
     /// # Errors
-    /// [`LabError::Machine`]: one of them is not reached, or says why the race could not go on; [`LabError::NotThere`]: one does
-    /// not have what it was asked for.
+    /// [`LabError::Machine`]: one of them is not reached, or says why the race could not go on; [`LabError::NotThere`]:
+    /// one does not have what it was asked for.
     pub fn run(self, reached: &mut dyn FnMut(), emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let all = [self.server, self.client];
         for machine in all.iter().chain(self.clients) {
@@ -148,7 +148,8 @@ impl LedRace<'_> {
         ended.into_iter().collect()
     }
 
-    /// Hears the client's machine until it ends, and passes its questions on. Returns why it could not go on, if it says so.
+    /// Hears the client's machine until it ends, and passes its questions on. Returns why it could not go on,
+    /// if it says so.
     fn listen(
         &self,
         client: &Channel,

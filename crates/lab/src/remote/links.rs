@@ -41,8 +41,8 @@ pub struct MachineNodes {
 impl MachineNodes {
     /// 198.18.0.0/15 has 512 networks of 256 addresses.
     pub const NUMBER_MAX: u16 = 511;
-    /// The clients share half of such a network: with so many each has four addresses, the fewest that have room for a pod
-    /// and its gateway.
+    /// The clients share half of such a network: with so many each has four addresses, the fewest that have room for a
+    /// pod and its gateway.
     pub const CLIENTS_MAX: usize = 32;
 
     /// The same as one of the clients' machines plans it.
@@ -111,8 +111,8 @@ struct Route {
     router: Option<IpAddr>,
 }
 
-/// The way to a machine that has these links, by IPv4 or IPv6: to the link by which ssh came in there, or, with a link of
-/// this machine that is named, to an address that is reached by that.
+/// The way to a machine that has these links, by IPv4 or IPv6: to the link by which ssh came in there, or, with a link
+/// of this machine that is named, to an address that is reached by that.
 ///
 /// # Errors
 /// In words, with what to try.

@@ -40,8 +40,8 @@ impl Machines {
     /// Connects to clients' machines, and takes them for the race; `None` if asked to stop before.
     ///
     /// # Errors
-    /// [`LabError::Machine`]: one is not reached, is another kind of machine, has a race already, permits too little, or there is
-    /// no way from it to the server; [`LabError::NotThere`]: one does not have what it was asked for.
+    /// [`LabError::Machine`]: one is not reached, is another kind of machine, has a race already, permits too little,
+    /// or there is no way from it to the server; [`LabError::NotThere`]: one does not have what it was asked for.
     pub fn connect_clients(
         mut self,
         addresses: &[&SshAddress],
@@ -145,8 +145,8 @@ impl Machines {
     /// Has the other clients' halves built, with their parts of the connections.
     ///
     /// # Errors
-    /// [`LabError::Broken`]: the candidate cannot stand on one of them; [`LabError::Machine`]: one was lost, and cannot be reached
-    /// again.
+    /// [`LabError::Broken`]: the candidate cannot stand on one of them; [`LabError::Machine`]: one was lost, and
+    /// cannot be reached again.
     pub(crate) fn call(
         &self,
         (candidate, path): (&str, &str),

@@ -1,17 +1,18 @@
-//! Another machine as the server's node: a process of this very program runs there, reached by ssh, and does there what is
-//! done here in a race on one machine.
+//! Another machine as the server's node: a process of this very program runs there, reached by ssh, and does there what
+//! is done here in a race on one machine.
 //!
-//! The two speak by lines of JSON over the pipe of the ssh connection (`protocol`): this side asks, that side does and
-//! answers. Both plan the same topology from the same order ([`MachineNodes`]), so that no plan is sent. What that side
-//! builds it takes back by itself when it hears nothing more ([`work`]), and a process of its own does so if it is killed
-//! ([`watch`]).
+//! The two speak by lines of JSON over the pipe of the ssh connection (`protocol`): this side asks, that side does
+//! and answers. Both plan the same topology from the same order ([`MachineNodes`]), so that no plan is sent. What
+//! that side builds it takes back by itself when it hears nothing more ([`work`]), and a process of its own does so
+//! if it is killed ([`watch`]).
 //!
-//! The client can be on another machine, too ([`LedRace`]). The race is then led by a process there ([`lead`]), which sends
-//! its events and its record here, as the guest of another kernel does, and asks the other machines by way of this one
-//! (`relay`).
+//! The client can be on another machine, too ([`LedRace`]). The race is then led by a process there ([`lead`]),
+//! which sends its events and its record here, as the guest of another kernel does, and asks the other machines by
+//! way of this one (`relay`).
 //!
-//! Further machines can have clients ([`Machines`]). Each builds its half as the leading one does (`calling`), toward the one
-//! server, and is told its part of each slice of load ([`crate::part`]); what comes back is added to what the leading one has.
+//! Further machines can have clients ([`Machines`]). Each builds its half as the leading one does (`calling`),
+//! toward the one server, and is told its part of each slice of load ([`crate::part`]); what comes back is added to
+//! what the leading one has.
 
 mod asked;
 mod calling;

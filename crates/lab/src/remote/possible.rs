@@ -10,8 +10,8 @@ use super::{MachineNodes, Machines};
 use crate::limits::clients_suffice;
 use crate::{Contender, LabError};
 
-/// Refuses what the wire, the nodes or the kernel of one machine would have to be for, or what so many machines with clients
-/// cannot share out.
+/// Refuses what the wire, the nodes or the kernel of one machine would have to be for, or what so many machines with
+/// clients cannot share out.
 ///
 /// # Errors
 /// [`LabError::Experiment`], with what it is and why it cannot be.

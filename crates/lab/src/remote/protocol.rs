@@ -1,5 +1,5 @@
-//! What the two processes of a race between machines say to each other: a line of JSON each. They are the same program, so
-//! that the form needs no version.
+//! What the two processes of a race between machines say to each other: a line of JSON each. They are the same program,
+//! so that the form needs no version.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,8 +14,8 @@ use super::links::{MachineLink, MachineNodes};
 use crate::part::{LoadPart, LoadedPart};
 use crate::traffic::TransferredAmounts;
 
-/// Asked of another machine: the server's, or a client's that does not lead. Each is answered before the next; an empty line
-/// says only that this side is there.
+/// Asked of another machine: the server's, or a client's that does not lead. Each is answered before the next; an empty
+/// line says only that this side is there.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum RemoteRequest {
     /// Takes the machine for the race, as the server's. Answered with [`Reply::Begun`].
@@ -30,7 +30,8 @@ pub(super) enum RemoteRequest {
     Count { candidate: String },
     /// Says what has happened since. Answered with [`Reply::Spent`].
     Spent { candidate: String, work: TransferredAmounts },
-    /// Says whether its half is still as it was built, and fails if the server has ended. Answered with [`Reply::Changed`].
+    /// Says whether its half is still as it was built, and fails if the server has ended. Answered with
+    /// [`Reply::Changed`].
     Check { candidate: String },
     /// Ends the server and undoes its half.
     TakeDown { candidate: String },

@@ -1,5 +1,5 @@
-//! How a leading machine's questions to the others pass through this one: each with its answer, those to different machines
-//! beside each other.
+//! How a leading machine's questions to the others pass through this one: each with its answer, those to different
+//! machines beside each other.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -21,8 +21,8 @@ pub(super) const NOT_STARTED: &str = "not started: ";
 /// What stands, after the number of the machine, before why it answers nothing any more.
 pub(super) const LOST: &str = "lost: ";
 
-/// How long an answer may take: a client's part of a slice lasts for ten minutes at most, and the leading machine has a limit of
-/// its own for what it waits for after that.
+/// How long an answer may take: a client's part of a slice lasts for ten minutes at most, and the leading machine has a
+/// limit of its own for what it waits for after that.
 const WAITS: Duration = Duration::from_secs(720);
 
 /// Asked of a machine.

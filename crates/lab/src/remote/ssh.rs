@@ -101,7 +101,8 @@ pub struct SshCommand {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Options for any ssh: no question that would wait for an answer, and an end within half a minute where the machine is gone.
+/// Options for any ssh: no question that would wait for an answer, and an end within half a minute where
+/// the machine is gone.
 const OPTIONS: [&str; 9] = [
     "-T",
     "-oBatchMode=yes",
@@ -148,8 +149,8 @@ impl SshCommand {
         started.map(Some).map_err(|error| failed(error.to_string()))
     }
 
-    /// What this program prints there with these arguments; `None` if asked to stop before it has ended. It may end with the
-    /// status `also` instead of 0.
+    /// What this program prints there with these arguments; `None` if asked to stop before it has ended. It may end
+    /// with the status `also` instead of 0.
     ///
     /// # Errors
     /// In words: the machine is not reached, or the program ended with another status.
@@ -165,7 +166,8 @@ impl SshCommand {
         self.output(self.remote(address, &script).stdin(Stdio::null()))
     }
 
-    /// How a shell there runs this program, which is copied there unless it is there already. `None` if asked to stop meanwhile.
+    /// How a shell there runs this program, which is copied there unless it is there already. `None` if
+    /// asked to stop meanwhile.
     ///
     /// # Errors
     /// In words, with what to try.
@@ -197,8 +199,8 @@ impl SshCommand {
         Ok(self.output(self.remote(address, &program.receipt()).stdin(file))?.map(drop))
     }
 
-    /// What a command prints; `None` if asked to stop before it has ended. It is in a process group of its own, so that ^C in a
-    /// terminal reaches this process alone, which then ends it.
+    /// What a command prints; `None` if asked to stop before it has ended. It is in a process group of its own, so that
+    /// ^C in a terminal reaches this process alone, which then ends it.
     fn output(&self, command: &mut Command) -> Result<Option<String>, String> {
         use std::os::unix::process::CommandExt;
         let name = &self.words[0];

@@ -1,4 +1,5 @@
-//! What runs on the server's machine, and on a client's that does not lead: does what it is asked, and takes everything back when it hears nothing more.
+//! What runs on the server's machine, and on a client's that does not lead: does what it is asked, and takes everything
+//! back when it hears nothing more.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,7 +26,8 @@ use crate::machine::machine;
 use crate::server::ServerChoice;
 use crate::{Event, Home, LabError, NodeCpus, OwnProgram};
 
-/// The other side says every five seconds that it is there. After so long without a word it is gone, or cut off for good.
+/// The other side says every five seconds that it is there. After so long without a word it is gone, or
+/// cut off for good.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How often it is looked whether to stop.
 const LOOKS: Duration = Duration::from_secs(1);

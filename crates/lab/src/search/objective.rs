@@ -135,9 +135,9 @@ impl Objective {
     }
 }
 
-/// A percentile of all of them, unanswered requests above every answer. Where it falls among these it is at least as
-/// long as the oldest of them had waited when its trial ended; to leave out such visits would favour candidates that lose
-/// requests.
+/// A percentile of all of them, unanswered requests above every answer. Where it falls among these it is at least
+/// as long as the oldest of them had waited when its trial ended; to leave out such visits would favour
+/// candidates that lose requests.
 fn percentile_ns(trials: &[&TrialRecord], percentile: Percentile, closed: bool) -> Option<f64> {
     let beyond = |trial: &TrialRecord| if closed { 0 } else { trial.counted().1 };
     let sparse: Vec<Sparse<'_>> =

@@ -99,8 +99,8 @@ fn object(dir: &Path, size: u32) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The answer of a size. A word of nginx's configuration must be shorter than 4 KiB (`NGX_CONF_BUFFER`), so a longer body is
-/// written as repetitions of `$k`, and of `$m`, which is as many of those. Each request puts it together.
+/// The answer of a size. A word of nginx's configuration must be shorter than 4 KiB (`NGX_CONF_BUFFER`), so a longer
+/// body is written as repetitions of `$k`, and of `$m`, which is as many of those. Each request puts it together.
 fn location(size: usize) -> String {
     let (chunks, rest) = (size / CHUNK_BYTES, size % CHUNK_BYTES);
     let (many, few) = (chunks / CHUNKS, chunks % CHUNKS);

@@ -49,8 +49,8 @@ pub(super) fn divided(
         here.extend(redirect::traces(shape, processes));
         return (here, Vec::new());
     }
-    // A machine may forward what is none of the race's, so that its own count says nothing about packets that are not to be
-    // among it.
+    // A machine may forward what is none of the race's, so that its own count says nothing about packets that are not
+    // to be among it.
     let is_conclusive = |trace: &Trace| trace.place != Place::Host || trace.packets != PacketDirection::None;
     let of = |traces: Vec<Trace>| traces.into_iter().filter(is_conclusive).collect();
     (of(here), of(far))

@@ -1,9 +1,9 @@
 //! The wire between two devices of software RoCE, in the machine's own namespace, and what shows that messages took it.
 //!
-//! Both ends are the same machine's, with routes of one subnet at both links. A look-up that names a link, as that of a device
-//! does, passes over the local route of the other link's address, and finds the subnet at its own; `accept_local` lets in what
-//! comes from an address of the machine. Neighbours are permanent:
-//! no node has to answer for an address that two links could claim.
+//! Both ends are the same machine's, with routes of one subnet at both links. A look-up that names a link, as that of a
+//! device does, passes over the local route of the other link's address, and finds the subnet at its own;
+//! `accept_local` lets in what comes from an address of the machine. Neighbours are permanent: no node has to answer
+//! for an address that two links could claim.
 
 use datapath::{Family, PacketCounter, PacketDirection, SocketRole, Trace};
 use ipnet::IpNet;

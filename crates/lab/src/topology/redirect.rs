@@ -1,5 +1,5 @@
-//! How connections get into the proxies: rules in the namespaces of client and server; and the short cut between the server's
-//! proxy and the server.
+//! How connections get into the proxies: rules in the namespaces of client and server; and the short cut between the
+//! server's proxy and the server.
 
 use datapath::{Family, PacketCounter, PacketDirection, SocketRole, Trace};
 use linux::nft::priority::DSTNAT;
@@ -33,8 +33,8 @@ fn hop(shape: &Shape) -> Splice {
     Splice { node: format!("{}-hop", shape.prefix) }
 }
 
-/// What has to be counted of requests and answers where there are proxies: on the loopback links by which they reach the
-/// proxies and leave them, or by the short cut that replaces the server's.
+/// What has to be counted of requests and answers where there are proxies: on the loopback links by which they reach
+/// the proxies and leave them, or by the short cut that replaces the server's.
 pub(super) fn traces(shape: &Shape, processes: &ByRole<Place>) -> Vec<Trace> {
     let loopback = PacketCounter::Received(ifname("lo"));
     let server = match shape.proxies.splice {

@@ -64,11 +64,12 @@ pub(super) fn clients_of_machines(shape: &Shape, machines: &MachineNodes) -> Vec
     nodes
 }
 
-/// A machine as a node: its own namespace, its link, and a network of the race's own. It is a client's, or the server's.
+/// A machine as a node: its own namespace, its link, and a network of the race's own. It is a
+/// client's, or the server's.
 ///
-/// Networks of pods are in 198.18.0.0/15 and 2001:2::/48, which are for benchmarks (RFC 2544, RFC 5180), so that they are
-/// not those of a cluster that the machines belong to. The upper half is the server's, the lower one the clients', in equal
-/// parts.
+/// Networks of pods are in 198.18.0.0/15 and 2001:2::/48, which are for benchmarks (RFC 2544, RFC 5180), so that they
+/// are not those of a cluster that the machines belong to. The upper half is the server's, the lower one the
+/// clients', in equal parts.
 fn of_machine(shape: &Shape, machines: &MachineNodes, client: Option<usize>) -> NodeSpec {
     let [high, low] = machines.number.to_be_bytes();
     let v4 = u32::from_be_bytes([198, 18 + high, low, 0]);

@@ -133,8 +133,8 @@ fn wire(shape: &Shape, near: (&Place, &IfName), far: (&Place, &IfName), plan: &m
     }
 }
 
-/// Without the parameter the link-local address, from which forwarded IPv6 resolves neighbours, is tentative for a second
-/// or two while the kernel probes for duplicates on a wire that has none.
+/// Without the parameter the link-local address, from which forwarded IPv6 resolves neighbours, is tentative for a
+/// second or two while the kernel probes for duplicates on a wire that has none.
 fn bring_up(shape: &Shape, place: &Place, link: &IfName, plan: &mut Plan) {
     if shape.families.contains(&Family::V6) {
         let key = format!("net/ipv6/conf/{link}/accept_dad");

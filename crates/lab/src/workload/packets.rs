@@ -1,8 +1,9 @@
 //! `packets`: frames that the kernel makes meet a filter, and what is compared is the CPU time of one.
 //!
-//! All of it is done on one thread: the kernel makes the frames there, judges them in softirqs that are booked on it, and
-//! what no filter takes is read there from a socket. So the thread's CPU time is the cost, also on a busy machine, where
-//! the time by the clock is others' too. What it takes to make frames is measured in turn with the rest, and subtracted.
+//! All of it is done on one thread: the kernel makes the frames there, judges them in softirqs that are booked
+//! on it, and what no filter takes is read there from a socket. So the thread's CPU time is the cost, also on a
+//! busy machine, where the time by the clock is others' too. What it takes to make frames is measured in turn
+//! with the rest, and subtracted.
 
 use std::collections::BTreeMap;
 use std::thread;

@@ -166,8 +166,8 @@ fn descendants() -> Vec<OwnedFd> {
 }
 
 /// All plants are in one test, because two at once would each be found in the other's race. Whoever else disturbs a CPU
-/// meanwhile does so in all races: so they are compared with each other. A disturbance that lasts for one race alone, such as
-/// a plant of another run of this test, is gone at another attempt.
+/// meanwhile does so in all races: so they are compared with each other. A disturbance that lasts for one race alone,
+/// such as a plant of another run of this test, is gone at another attempt.
 #[test]
 fn each_planted_cause_is_named() {
     let nodes = NodeCpus::split(&cpu::allowed().unwrap());

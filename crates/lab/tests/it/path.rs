@@ -266,8 +266,8 @@ fn a_candidate_without_its_downloads_leaves_the_race_which_goes_on() {
     assert!(last.round == 3 && last.trials.iter().all(|trial| trial.answered > 0), "{last:?}");
 }
 
-/// Runs shell commands before the second round's trial of the host, with its server's processes stopped, and others after
-/// the first trial that gave no answers. The race, and how many trials gave none.
+/// Runs shell commands before the second round's trial of the host, with its server's processes stopped, and others
+/// after the first trial that gave no answers. The race, and how many trials gave none.
 fn race_with_a_stopped_server(then: &str) -> (Result<Finished, LabError>, usize) {
     let ground = Ground::new(&["macvlan"]);
     let servers = "$(ip netns pids N2)";
@@ -459,7 +459,8 @@ fn a_race_knows_that_packets_go_past_the_pods_link() {
             "{what}"
         );
     }
-    // A machine that stood still for most of a trial sent too few packets to prove it; then it is seen in a later round.
+    // A machine that stood still for most of a trial sent too few packets to prove it; then it is seen
+    // in a later round.
     let (round, why) = race.broke(3).expect("it is seen in one of the rounds");
     let of_it = race.rounds[round as usize].trials.iter().filter(|trial| trial.entrant == 3);
     let void_of_it = of_it.map(|trial| trial.void.is_some()).collect::<Vec<_>>();

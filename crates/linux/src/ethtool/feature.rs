@@ -31,7 +31,8 @@ pub(super) const ACTIVE: u16 = 4;
 pub(super) const FIXED: u16 = 5;
 /// Features that the card supports.
 pub(super) const CAPABLE: u16 = 2;
-/// Attributes of a bit set: that it has no mask, and its bits; within these one bit; within this its name, and that it is set.
+/// Attributes of a bit set: that it has no mask, and its bits; within these one bit; within this its name, and
+/// that it is set.
 const NO_MASK: u16 = 1;
 const BITS: u16 = 3;
 const BIT: u16 = 1;
@@ -74,8 +75,8 @@ impl NicFeature {
     }
 }
 
-/// The names of the bits that are set. Without a mask those are all that are listed. With one, as the features that a card
-/// supports come, all bits of the mask are listed, and those that are set say so.
+/// The names of the bits that are set. Without a mask those are all that are listed. With one, as the features that a
+/// card supports come, all bits of the mask are listed, and those that are set say so.
 ///
 /// Source: `ethnl_put_bitset32` in net/ethtool/bitset.c, `features_fill_reply` in net/ethtool/features.c.
 pub(super) fn names(set: Attributes<'_>) -> impl Iterator<Item = &[u8]> {

@@ -70,8 +70,8 @@ impl FlowType {
     }
 }
 
-/// The letters of ethtool(8) and their bits: address of the Ethernet header, VLAN, protocol, addresses of the sender and
-/// the receiver, and the two ports, which are the first two and the next two bytes of the transport header.
+/// The letters of ethtool(8) and their bits: address of the Ethernet header, VLAN, protocol, addresses of the sender
+/// and the receiver, and the two ports, which are the first two and the next two bytes of the transport header.
 const LETTERS: [(char, u64); 7] =
     [('m', 1 << 1), ('v', 1 << 2), ('t', 1 << 3), ('s', 1 << 4), ('d', 1 << 5), ('f', 1 << 6), ('n', 1 << 7)];
 

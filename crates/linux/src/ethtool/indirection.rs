@@ -35,7 +35,8 @@ impl Ethtool {
         Ok(Some(table.split_off(HEAD)))
     }
 
-    /// Sets the receive queue of each entry; no entries leave the table to the driver again. `EINVAL` for a queue that is not there or a table of another length.
+    /// Sets the receive queue of each entry; no entries leave the table to the driver again. `EINVAL` for a queue that
+    /// is not there or a table of another length.
     pub fn write_indirection(&self, link: &IfName, table: &[u32]) -> Result<()> {
         let entries = u32::try_from(table.len()).unwrap_or(ENTRIES_MAX);
         let mut request = [&[SET, entries], table].concat();

@@ -129,8 +129,8 @@ impl NicParameter {
 }
 
 impl NicParameter {
-    /// What does the same at a card that refuses [that command](NicParameter::command), since it has no queues in pairs:
-    /// `-L LINK rx 2 tx 2` (`veth_get_channels` in drivers/net/veth.c reports no combined ones, and
+    /// What does the same at a card that refuses [that command](NicParameter::command), since it has no queues in
+    /// pairs: `-L LINK rx 2 tx 2` (`veth_get_channels` in drivers/net/veth.c reports no combined ones, and
     /// `ethnl_set_channels` in net/ethtool/channels.c takes no more of them than are reported).
     pub fn command_without_pairs(self, link: &str, value: u32) -> Option<String> {
         (self == NicParameter::Channels).then(|| format!("-L {link} rx {value} tx {value}"))

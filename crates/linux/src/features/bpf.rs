@@ -96,8 +96,8 @@ pub(super) fn try_programs() -> Result<(), String> {
     Ok(())
 }
 
-/// The first kernel with which splicing is trusted. With 6.1 streams under load were seen to deliver bytes that were not
-/// those sent, for a reason that is not known.
+/// The first kernel with which splicing is trusted. With 6.1 streams under load were seen to deliver bytes that were
+/// not those sent, for a reason that is not known.
 const SOCKETS_SINCE: (u32, u32) = (6, 12);
 
 /// Whether a release, as `uname -r` prints it, is older than a version. One that is not understood is not.
@@ -131,8 +131,8 @@ pub(super) fn try_sockets() -> Result<(), String> {
     map.map(drop).map_err(|error| format!("maps of sockets: {}", words(error)))
 }
 
-/// Tries what Services by socket calls need: a hierarchy of control groups, and a program at connect(2) that can refuse a
-/// call as one to a closed port (`ECONNREFUSED`). Returns the reason if one of them is missing.
+/// Tries what Services by socket calls need: a hierarchy of control groups, and a program at connect(2) that can refuse
+/// a call as one to a closed port (`ECONNREFUSED`). Returns the reason if one of them is missing.
 pub(super) fn try_services() -> Result<(), String> {
     crate::cgroup::hierarchy().map_err(|error| error.reason())?;
     let refuse = [set(1, -libc::ECONNREFUSED), call(SET_RETVAL), set(0, 0), exit()];

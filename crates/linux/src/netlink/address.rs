@@ -24,8 +24,8 @@ pub struct AddressInfo {
     pub permanent: bool,
     /// Duplicate address detection has not finished, so the address cannot be used yet (IPv6).
     pub tentative: bool,
-    /// It came after another one of the same prefix (IPv4), or it is one that the kernel makes up and changes once a day
-    /// (IPv6, RFC 8981). To the kernel both are one flag (`IFA_F_SECONDARY`, `IFA_F_TEMPORARY`).
+    /// It came after another one of the same prefix (IPv4), or it is one that the kernel makes up and changes once a
+    /// day (IPv6, RFC 8981). To the kernel both are one flag (`IFA_F_SECONDARY`, `IFA_F_TEMPORARY`).
     pub secondary: bool,
     /// Nothing new is to be sent from it (`IFA_F_DEPRECATED`).
     pub deprecated: bool,
@@ -71,8 +71,8 @@ impl Netlink {
 
     /// The same, of each family and scope the oldest first; the later ones of a prefix come after all others (IPv4).
     ///
-    /// The kernel has a link's IPv4 addresses in the order in which they came (`__inet_insert_ifa`), and puts an IPv6 address
-    /// before those of its scope that were there (`ipv6_link_dev_addr`).
+    /// The kernel has a link's IPv4 addresses in the order in which they came (`__inet_insert_ifa`), and puts an IPv6
+    /// address before those of its scope that were there (`ipv6_link_dev_addr`).
     pub fn addresses_by_age(&self, index: u32) -> Result<Vec<AddressInfo>> {
         let all = self.answers_of(index)?.iter().filter_map(read).collect::<Vec<_>>();
         let (v4, v6): (Vec<_>, Vec<_>) = all.into_iter().partition(|info| info.address.addr().is_ipv4());

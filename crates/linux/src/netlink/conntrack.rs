@@ -1,10 +1,10 @@
 //! UDP connections as netfilter tracks them (ctnetlink): those of one family are listed, and forgotten one by one.
 //!
-//! Rules of address translation see the first packet of a connection only. Its entry leads all later ones, and each of them
-//! renews it: a client that keeps its source port keeps its entry, whatever the rules say by now.
+//! Rules of address translation see the first packet of a connection only. Its entry leads all later ones, and each of
+//! them renews it: a client that keeps its source port keeps its entry, whatever the rules say by now.
 //!
-//! Source: include/uapi/linux/netfilter/nfnetlink_conntrack.h, net/netfilter/nf_conntrack_netlink.c; the bits of a filter
-//! are in net/netfilter/nf_internals.h.
+//! Source: include/uapi/linux/netfilter/nfnetlink_conntrack.h, net/netfilter/nf_conntrack_netlink.c; the bits of a
+//! filter are in net/netfilter/nf_internals.h.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

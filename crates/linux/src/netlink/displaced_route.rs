@@ -57,8 +57,8 @@ impl Netlink {
         Ok(Some(DisplacedRoute { message }))
     }
 
-    /// Puts a route back into its place. `EEXIST` if another one is there and is not to be replaced, `ENODEV` if its link is
-    /// gone.
+    /// Puts a route back into its place. `EEXIST` if another one is there and is not to be replaced, `ENODEV` if
+    /// its link is gone.
     pub fn route_put_back(&self, route: &DisplacedRoute, replaces: bool) -> Result<()> {
         let attempted = "put a route back";
         let message = route.read().map_err(|why| self.invalid(attempted, why))?;

@@ -45,8 +45,8 @@ impl Netlink {
         Ok(functions.filter_map(|function| read(function, number)).next())
     }
 
-    /// Sets those that differ, so that a driver that knows but one of them is asked for no other. `EOPNOTSUPP` where it does
-    /// not know one that differs, `EPROTONOSUPPORT` where it has no tags of 802.1ad.
+    /// Sets those that differ, so that a driver that knows but one of them is asked for no other. `EOPNOTSUPP` where it
+    /// does not know one that differs, `EPROTONOSUPPORT` where it has no tags of 802.1ad.
     pub fn function_set(&self, card: u32, number: u32, rules: FunctionRules) -> Result<()> {
         let now = self.function(card, number)?;
         let priority = rules.priority.or(now.and_then(|now| now.priority));
@@ -82,8 +82,8 @@ impl FunctionRules {
         (self.vlan, self.priority, self.service_tag)
     }
 
-    /// Tags of 802.1ad are asked for by an attribute that not every kernel has had (`IFLA_VF_VLAN_LIST`, Linux 4.9); others by
-    /// the older one.
+    /// Tags of 802.1ad are asked for by an attribute that not every kernel has had (`IFLA_VF_VLAN_LIST`, Linux 4.9);
+    /// others by the older one.
     fn vlan_change(&self, number: u32) -> VfInfo {
         let (vlan, priority) = (self.vlan.into(), self.priority.unwrap_or(0).into());
         match self.service_tag {

@@ -31,8 +31,8 @@ pub(crate) struct Generic {
     family: u16,
 }
 
-/// What follows a message's `genlmsghdr`, in the making: attributes, after a header of the family's where it has one. It
-/// cannot be printed: some attributes are private keys.
+/// What follows a message's `genlmsghdr`, in the making: attributes, after a header of the family's where it has one.
+/// It cannot be printed: some attributes are private keys.
 #[derive(Clone, Default)]
 pub(crate) struct MessageBody(Vec<u8>);
 
@@ -40,8 +40,8 @@ pub(crate) struct MessageBody(Vec<u8>);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attributes<'a>(&'a [u8]);
 
-/// A message with its family, `genlmsghdr` and attributes, which cannot be printed either. Netfilter's messages have the same
-/// form.
+/// A message with its family, `genlmsghdr` and attributes, which cannot be printed either. Netfilter's messages
+/// have the same form.
 #[derive(Clone)]
 pub(super) struct Packet {
     /// The type in the message's header.

@@ -56,8 +56,8 @@ impl Netlink {
         Ok(self.ingress_kind(index)?.is_some_and(|kind| kind == "clsact"))
     }
 
-    /// The kind of what has the place. The kernel lists the disciplines of all links or says that of one place; this asks
-    /// for the place.
+    /// The kind of what has the place. The kernel lists the disciplines of all links or says that of one place; this
+    /// asks for the place.
     pub fn ingress_kind(&self, index: u32) -> Result<Option<String>> {
         let mut question = TcMessage::with_index(index.cast_signed());
         question.header.parent = TcHandle::INGRESS;
@@ -77,9 +77,9 @@ impl Netlink {
         }
     }
 
-    /// Gives all that arrives at a link to another one, which sends it: an ingress qdisc with one filter. The qdisc comes
-    /// first, and stays without the filter if that fails. `EEXIST` if the link has such a qdisc, or a clsact; `ENOENT` if this
-    /// kernel lacks the qdisc, the filter (`cls_u32`) or its action (`act_mirred`).
+    /// Gives all that arrives at a link to another one, which sends it: an ingress qdisc with one filter. The qdisc
+    /// comes first, and stays without the filter if that fails. `EEXIST` if the link has such a qdisc, or a clsact;
+    /// `ENOENT` if this kernel lacks the qdisc, the filter (`cls_u32`) or its action (`act_mirred`).
     pub fn ingress_redirect(&self, index: u32, to: u32) -> Result<()> {
         let qdisc = Message::NewQueueDiscipline(place(index));
         let attempted = format!("make an ingress qdisc of link {index}");

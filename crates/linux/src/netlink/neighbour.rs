@@ -49,8 +49,8 @@ impl Netlink {
         }
     }
 
-    /// Has the kernel look for a neighbour as if it had a packet for it. Of an IPv4 address that is the link's own it asks the
-    /// link for that address, which is how one is announced; there is no answer, and the entry goes by itself.
+    /// Has the kernel look for a neighbour as if it had a packet for it. Of an IPv4 address that is the link's own it
+    /// asks the link for that address, which is how one is announced; there is no answer, and the entry goes by itself.
     pub fn neighbour_use(&self, index: u32, ip: IpAddr) -> Result<()> {
         let mut message = unicast(ip, index);
         message.header.flags = NeighbourFlags::Use;

@@ -1,7 +1,8 @@
-//! Datapaths of Open vSwitch: the kernel's part of it, which looks packets up in a table of flows and hands those that are in
-//! none to the daemon.
+//! Datapaths of Open vSwitch: the kernel's part of it, which looks packets up in a table of flows and hands those that
+//! are in none to the daemon.
 //!
-//! The daemon makes datapaths and their ports. Here they are tried, found, and taken away when no daemon does it any more.
+//! The daemon makes datapaths and their ports. Here they are tried, found, and taken away when no daemon
+//! does it any more.
 //!
 //! Source: include/uapi/linux/openvswitch.h.
 

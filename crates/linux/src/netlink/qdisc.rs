@@ -196,8 +196,9 @@ impl Netlink {
         self.change(Message::DelQueueDiscipline(at_root(index)), 0, attempted)
     }
 
-    /// Removes the discipline that was set at the root of a link, so that what the kernel had chosen returns. If its choice
-    /// is another now, since `net.core.default_qdisc` has changed, those kinds are set: they queue alike, and have a number.
+    /// Removes the discipline that was set at the root of a link, so that what the kernel had chosen returns. If
+    /// its choice is another now, since `net.core.default_qdisc` has changed, those kinds are set: they queue
+    /// alike, and have a number.
     pub fn restore_chosen_qdisc(&self, index: u32, chosen: &ChosenQdisc) -> Result<()> {
         self.delete_root_qdisc(index)?;
         match self.root_of(index)? {

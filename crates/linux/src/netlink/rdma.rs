@@ -1,7 +1,7 @@
 //! RDMA devices, those of software among them: listed, made of a link, taken away.
 //!
-//! A device is the machine's. Whether other network namespaces see it depends on the mode that the machine has: shared, all do;
-//! exclusive, a device is in one namespace, as a link is.
+//! A device is the machine's. Whether other network namespaces see it depends on the mode that the machine has: shared,
+//! all do; exclusive, a device is in one namespace, as a link is.
 //!
 //! Source: include/uapi/rdma/rdma_netlink.h, drivers/infiniband/core/nldev.c.
 
@@ -42,8 +42,8 @@ const NETNS_FD: u16 = 68;
 
 /// The kind of devices that are made here.
 const SOFTWARE_ROCE: &str = "rxe";
-/// How long a name is waited for that nothing seems to have: that of a device whose link has just gone, or of one in another
-/// namespace.
+/// How long a name is waited for that nothing seems to have: that of a device whose link has just gone, or of
+/// one in another namespace.
 const NAME_WAIT: Duration = Duration::from_secs(5);
 /// Ports of a device are counted from 1, and those that software makes have one.
 const FIRST_PORT: u32 = 1;
@@ -75,8 +75,8 @@ pub enum RdmaNetnsMode {
 }
 
 impl RdmaDevices {
-    /// Those that a namespace sees. `EPROTONOSUPPORT` if the kernel has no RDMA, or its module `ib_core` is not loaded: nothing
-    /// loads it by itself.
+    /// Those that a namespace sees. `EPROTONOSUPPORT` if the kernel has no RDMA, or its module `ib_core` is not loaded:
+    /// nothing loads it by itself.
     pub fn open_in(netns: &Netns) -> Result<RdmaDevices> {
         let place = netns.describe();
         let socket = netns.run(|| Socket::open(NETLINK_RDMA))?;
@@ -109,11 +109,11 @@ impl RdmaDevices {
         Ok(answer.and_then(|answer| answer.number(LINK_INDEX)))
     }
 
-    /// Makes a device of software RoCE on a link of the namespace. The kernel loads `rdma_rxe`. `EEXIST` if the link has one or
-    /// another device has the name; `EINVAL` or `ENODEV` if there is no such link or no such module.
+    /// Makes a device of software RoCE on a link of the namespace. The kernel loads `rdma_rxe`. `EEXIST` if the link
+    /// has one or another device has the name; `EINVAL` or `ENODEV` if there is no such link or no such module.
     ///
-    /// A device whose link is deleted goes later, on a work queue, and its name is taken until then although `list` no longer
-    /// shows it. Such a name is waited for. Source: `ib_unregister_device_queued`, `disable_device` and
+    /// A device whose link is deleted goes later, on a work queue, and its name is taken until then although `list` no
+    /// longer shows it. Such a name is waited for. Source: `ib_unregister_device_queued`, `disable_device` and
     /// `assign_name` (`ENFILE`) of drivers/infiniband/core/device.c.
     pub fn add(&self, wanted: &RdmaLink) -> Result<()> {
         let mut request = MessageBody::default();
@@ -153,7 +153,8 @@ impl RdmaDevices {
         }
     }
 
-    /// Sets which namespaces see the machine's devices. `EBUSY` while there is a network namespace beside the machine's own.
+    /// Sets which namespaces see the machine's devices. `EBUSY` while there is a network namespace
+    /// beside the machine's own.
     pub fn set_mode(&self, mode: RdmaNetnsMode) -> Result<()> {
         let mut request = MessageBody::default();
         request.put(NETNS_MODE, &[u8::from(mode == RdmaNetnsMode::Shared)]);

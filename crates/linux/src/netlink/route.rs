@@ -61,7 +61,8 @@ pub struct NextHop {
 }
 
 impl Netlink {
-    /// Makes a route in the main table. `EEXIST` if there is one of that metric to that destination, `ENODEV` without the link.
+    /// Makes a route in the main table. `EEXIST` if there is one of that metric to that destination,
+    /// `ENODEV` without the link.
     pub fn route_add(&self, route: &Route) -> Result<()> {
         let attempted = format!("add route {}", describe(route));
         self.change(self.new_route(route)?, NLM_F_CREATE | NLM_F_EXCL, attempted)
@@ -85,8 +86,8 @@ impl Netlink {
         Ok(Message::NewRoute(message))
     }
 
-    /// Deletes a route of the main table. `ESRCH` if there is none. To the kernel one without a metric stands for the first
-    /// that is the same but for its metric.
+    /// Deletes a route of the main table. `ESRCH` if there is none. To the kernel one without a metric stands for the
+    /// first that is the same but for its metric.
     pub fn route_del(&self, route: &Route) -> Result<()> {
         let message = message(route, self.index_of(&route.dev)?);
         self.change(Message::DelRoute(message), 0, format!("delete route {}", describe(route)))
@@ -102,12 +103,13 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// The prefixes of one family whose packets are the namespace's own: its addresses, its loopback, and what it was told to
-    /// take besides (`ip route add local`). It is what rules of nftables ask by `fib daddr type local`.
+    /// The prefixes of one family whose packets are the namespace's own: its addresses, its loopback, and what it was
+    /// told to take besides (`ip route add local`). It is what rules of nftables ask by `fib daddr type local`.
     pub fn own_prefixes(&self, ipv6: bool) -> Result<Vec<IpNet>> {
         let mut question = RouteMessage::default();
         question.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
-        // That table and kind alone, if the kernel takes the question strictly (Linux 5.0); else they come among all routes.
+        // That table and kind alone, if the kernel takes the question strictly (Linux 5.0); else they
+        // come among all routes.
         question.header.table = libc::RT_TABLE_LOCAL;
         question.header.kind = RouteType::Local;
         let answers = match self.dump_strictly(&Message::GetRoute(question), "list the node's own addresses")
@@ -132,7 +134,8 @@ impl Netlink {
         index.map_or(Ok(None), |index| self.link_at(index))
     }
 
-    /// True if the main table has the route: same destination, next hop, link, metric, tunnel, source and path MTU, locked or not.
+    /// True if the main table has the route: same destination, next hop, link, metric, tunnel, source and path
+    /// MTU, locked or not.
     pub fn has_route(&self, route: &Route) -> Result<bool> {
         let Some(link) = self.link(&route.dev)? else { return Ok(false) };
         Ok(self.rival(route)?.is_some_and(|info| info.is(route, link.index)))
@@ -172,7 +175,8 @@ impl Netlink {
         Ok(answers.into_iter().find_map(rival))
     }
 
-    /// The route by which the kernel would send to an address, of whichever table; `None`: there is none, or one that refuses.
+    /// The route by which the kernel would send to an address, of whichever table; `None`: there is none,
+    /// or one that refuses.
     pub fn route_to(&self, address: IpAddr) -> Result<Option<RouteInfo>> {
         match self.choice(address.into())? {
             Choice::Route(message) => Ok(read_message(&message)),
@@ -239,8 +243,8 @@ impl RouteInfo {
         self.metric.unwrap_or(0)
     }
 
-    /// True if it is the route, by the link of that index, in the main table: same destination, next hop, metric, tunnel,
-    /// source and path MTU, locked or not.
+    /// True if it is the route, by the link of that index, in the main table: same destination, next hop, metric,
+    /// tunnel, source and path MTU, locked or not.
     pub fn is(&self, route: &Route, link: u32) -> bool {
         let encap = route.encap.map(EncapInfo::Tunnel);
         let wanted = NextHop { index: Some(link), via: route.via, onlink: route.onlink, encap };
@@ -255,8 +259,8 @@ impl RouteInfo {
     }
 }
 
-/// The metric that a route of ours gets: its own, else none in IPv4 and the kernel's default in IPv6, where 0 stands for
-/// that too (`IP6_RT_PRIO_USER`).
+/// The metric that a route of ours gets: its own, else none in IPv4 and the kernel's default in IPv6, where 0 stands
+/// for that too (`IP6_RT_PRIO_USER`).
 fn order(route: &Route) -> u32 {
     match (route.dst, route.metric) {
         (IpNet::V4(_), metric) => metric.unwrap_or(0),

@@ -65,9 +65,9 @@ impl Netlink {
 
     /// The index of a link that should be there. `ENODEV` if there is none.
     ///
-    /// Unlike a question of rtnetlink it needs no lock of the kernel (net/core/dev_ioctl.c), for which changes of links, which
-    /// take milliseconds, make others wait. Where there is no such link the kernel looks for a module of its name (`dev_load`):
-    /// [`Netlink::link`] is for links that may be missing.
+    /// Unlike a question of rtnetlink it needs no lock of the kernel (net/core/dev_ioctl.c), for which changes of
+    /// links, which take milliseconds, make others wait. Where there is no such link the kernel looks for a module of
+    /// its name (`dev_load`): [`Netlink::link`] is for links that may be missing.
     pub fn index_of(&self, name: &IfName) -> Result<u32> {
         let socket = self.socket.lock().expect("no exchange panics");
         name_to_index(&socket.socket, name.as_str())

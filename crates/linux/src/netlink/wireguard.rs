@@ -68,8 +68,8 @@ pub struct WireGuardPeerInfo {
     pub allowed: Vec<IpNet>,
     /// Seconds between empty packets, as in [`WireGuardPeer::keepalive_s`]; 0: never.
     pub keepalive_s: u16,
-    /// When both ends last agreed on a session, in seconds since 1970: each then knew the other's key. `None`: never since the
-    /// peer was added.
+    /// When both ends last agreed on a session, in seconds since 1970: each then knew the other's key. `None`: never
+    /// since the peer was added.
     pub handshake_s: Option<u64>,
 }
 

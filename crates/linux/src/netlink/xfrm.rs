@@ -1,6 +1,7 @@
 //! xfrm: the security associations and the policies of a namespace, one at a time.
 //!
-//! Source: include/uapi/linux/xfrm.h. The package netlink-packet-xfrm has the same messages, and prints the keys in them.
+//! Source: include/uapi/linux/xfrm.h. The package netlink-packet-xfrm has the same messages, and prints
+//! the keys in them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Mutex;
@@ -35,8 +36,8 @@ const NAME_BYTES: usize = 64;
 const TUNNEL: u8 = 1;
 /// `XFRM_STATE_AF_UNSPEC`: the inner packets may be of either family, whatever the outer one is.
 const BOTH_FAMILIES: u8 = 32;
-/// `XFRM_STATE_ESN`: sequence numbers of 64 bits, of which packets have the lower 32 (RFC 4303 §2.2.1). Those of 32 are used up
-/// after half a day at 100,000 packets a second.
+/// `XFRM_STATE_ESN`: sequence numbers of 64 bits, of which packets have the lower 32 (RFC 4303 §2.2.1). Those of 32 are
+/// used up after half a day at 100,000 packets a second.
 const LONG_SEQUENCE: u8 = 128;
 /// How late a packet may come behind later ones, in packets. The same as in Cilium: with 32, the most without
 /// [`LONG_SEQUENCE`], packets that several CPUs sent would be dropped.
@@ -86,7 +87,8 @@ pub struct XfrmStateInfo {
 /// A policy as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XfrmPolicyInfo {
-    /// The tunnel that it requires; `None` if it forbids the packets, or requires something else than one tunnel of ESP.
+    /// The tunnel that it requires; `None` if it forbids the packets, or requires something else than
+    /// one tunnel of ESP.
     pub tunnel: Option<EspTunnel>,
 }
 
@@ -99,8 +101,8 @@ impl Xfrm {
         Ok(Xfrm { socket: Mutex::new(socket), place })
     }
 
-    /// Adds an association. `EEXIST` if the destination has one of its number, `ENOSYS` or `EPROTONOSUPPORT` if the kernel lacks
-    /// ESP or the algorithm.
+    /// Adds an association. `EEXIST` if the destination has one of its number, `ENOSYS` or `EPROTONOSUPPORT` if the
+    /// kernel lacks ESP or the algorithm.
     pub fn state_add(&self, state: &XfrmState, key: &EspKey) -> Result<()> {
         let message = Packet { family: NEW_STATE, bytes: new_state(state, key) };
         self.change(message, NLM_F_CREATE | NLM_F_EXCL, || format!("add {}", named(state)))

@@ -1,6 +1,6 @@
-//! nftables: a small model of tables in `nft`'s own language. `nft` is the one external program that changes something on
-//! our behalf: the netlink interface of rules speaks of registers and byte codes, and `nft` is the one keeper of the way
-//! from rules to those. What needs no byte code goes to the kernel directly, a hundred times as fast
+//! nftables: a small model of tables in `nft`'s own language. `nft` is the one external program that changes something
+//! on our behalf: the netlink interface of rules speaks of registers and byte codes, and `nft` is the one keeper of the
+//! way from rules to those. What needs no byte code goes to the kernel directly, a hundred times as fast
 //! ([`crate::netlink::Nftables`]): whether a table exists, its removal, and the elements of maps.
 
 use std::net::IpAddr;

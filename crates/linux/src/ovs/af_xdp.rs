@@ -1,5 +1,5 @@
-//! What a daemon needs that forwards by itself, with ports of AF_XDP: links that a program reads and writes, and what libxdp
-//! loads.
+//! What a daemon needs that forwards by itself, with ports of AF_XDP: links that a program reads and writes,
+//! and what libxdp loads.
 
 use std::env;
 use std::fs::File;

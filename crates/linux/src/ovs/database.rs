@@ -196,8 +196,8 @@ impl Database {
         }
     }
 
-    /// Does the operations, and waits until the daemon has made what they say: it writes down the number that it has seen. That
-    /// may be a later one, if another program changes the database too.
+    /// Does the operations, and waits until the daemon has made what they say: it writes down the number that it has
+    /// seen. That may be a later one, if another program changes the database too.
     fn change(&mut self, mut operations: Vec<Value>) -> Result<()> {
         operations.push(mutate(DATABASE, None, ["next_cfg", "+="], &json!(1)));
         operations.push(json!({"op": "select", "table": DATABASE, "where": [], "columns": ["next_cfg"]}));

@@ -1,8 +1,9 @@
-//! A private Open vSwitch: its two daemons in one network namespace, and their database, sockets and logs in a directory of
-//! their own. None of the machine's own Open vSwitch is read or changed: its daemons have other sockets and another namespace.
+//! A private Open vSwitch: its two daemons in one network namespace, and their database, sockets and logs in a
+//! directory of their own. None of the machine's own Open vSwitch is read or changed: its daemons have other
+//! sockets and another namespace.
 //!
-//! A daemon is known by its command line, which names that directory. A number of a process could have been given to another
-//! one meanwhile, and a name is every switch's.
+//! A daemon is known by its command line, which names that directory. A number of a process could have been given to
+//! another one meanwhile, and a name is every switch's.
 
 mod af_xdp;
 mod daemon;
@@ -25,14 +26,15 @@ use crate::{Error, Netns, Result, folder};
 const TOP: &str = "/run/hostgap-ovs";
 /// How long a daemon may take until it serves: on an emulated machine it takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The programs, and where they are looked for beside `PATH`. Debian has `ovs-vswitchd` as an alternative in `/usr/sbin`.
+/// The programs, and where they are looked for beside `PATH`. Debian has `ovs-vswitchd` as an alternative in
+/// `/usr/sbin`.
 const PROGRAMS: [&str; 3] = [TOOL, SERVER, SWITCH];
 const TOOL: &str = "ovsdb-tool";
 const SERVER: &str = "ovsdb-server";
 const SWITCH: &str = "ovs-vswitchd";
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
-/// The variable by which libxdp puts its program at a link by itself. Else it puts another one before it, which lets several
-/// programs share a link, and pins that in the machine's bpffs, where it would stay.
+/// The variable by which libxdp puts its program at a link by itself. Else it puts another one before it, which lets
+/// several programs share a link, and pins that in the machine's bpffs, where it would stay.
 const NO_DISPATCHER: &str = "LIBXDP_SKIP_DISPATCHER";
 
 /// The name of the datapath in the kernel. A namespace has one, which belongs to the daemon that made it.
@@ -81,8 +83,8 @@ impl Switch {
         self.dir.exists()
     }
 
-    /// Starts both daemons in a namespace, with an empty database. Returns when they serve. The daemons live on when this
-    /// process ends.
+    /// Starts both daemons in a namespace, with an empty database. Returns when they serve. The daemons live on
+    /// when this process ends.
     ///
     /// # Errors
     /// Its directory exists, a program is not installed, or a daemon does not start; with its own words.

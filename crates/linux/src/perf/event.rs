@@ -92,8 +92,8 @@ impl PerfEvent {
     }
 }
 
-/// The clock of a CPU whose timer expires each period, idle or not, and of which nothing is sampled: for programs at the
-/// tracepoint of timers. It is closed when it is dropped.
+/// The clock of a CPU whose timer expires each period, idle or not, and of which nothing is sampled: for programs at
+/// the tracepoint of timers. It is closed when it is dropped.
 ///
 /// A sampled clock stops after `kernel.perf_event_max_sample_rate` / HZ ticks without one of the scheduler's (which an
 /// idle CPU has not) until the next of those; one that excludes all that could be sampled does not.

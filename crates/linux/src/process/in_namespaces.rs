@@ -9,9 +9,9 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::error::Attempt;
 use crate::{Error, Netns, Result, netns};
 
-/// Kills every process of which a thread is in one of the namespaces, but never the calling one; how many there were. One may
-/// start another during the search, so this repeats until none is found. An error if one is left after ten seconds: a process
-/// that waits for a dead disk cannot be killed.
+/// Kills every process of which a thread is in one of the namespaces, but never the calling one; how many there were.
+/// One may start another during the search, so this repeats until none is found. An error if one is left after ten
+/// seconds: a process that waits for a dead disk cannot be killed.
 pub fn kill_in(namespaces: &[Netns]) -> Result<u32> {
     let inodes = &netns::inodes_of(namespaces)?;
     let deadline = Instant::now() + KILL_PATIENCE;

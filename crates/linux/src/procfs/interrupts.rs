@@ -27,7 +27,8 @@ impl Procfs {
     pub fn interrupts(&self) -> Result<Vec<Interrupt>> {
         let mut interrupts = Vec::new();
         let text = self.required("interrupts")?;
-        // The kernel always writes a heading. Where there is none, a container's runtime has put /dev/null in its place.
+        // The kernel always writes a heading. Where there is none, a container's runtime has put
+        // /dev/null in its place.
         let Some(heading) = text.lines().next() else {
             let why = "it is empty: a container's runtime masks it".to_owned();
             return Err(Error::invalid(self.attempted("interrupts"), why));

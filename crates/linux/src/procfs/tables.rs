@@ -26,8 +26,8 @@ pub struct PacketTap {
 }
 
 impl Procfs {
-    /// The figures of `/proc/net/sockstat` and `sockstat6`, by protocol and word: `TCP inuse` (IPv4 alone), `TCP6 inuse`,
-    /// `TCP tw` (of both), `TCP mem` (pages), `UDP mem`, `FRAG memory`.
+    /// The figures of `/proc/net/sockstat` and `sockstat6`, by protocol and word: `TCP inuse` (IPv4 alone), `TCP6
+    /// inuse`, `TCP tw` (of both), `TCP mem` (pages), `UDP mem`, `FRAG memory`.
     pub fn sockstat(&self) -> Result<BTreeMap<String, u64>> {
         let mut text = self.read(&own_net("sockstat"))?.unwrap_or_default();
         // Not there without IPv6.

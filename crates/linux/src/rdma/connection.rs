@@ -1,7 +1,8 @@
 //! A reliable connection (RC) between two queue pairs, as messages that one side sends and the other receives.
 //!
-//! It is the loop that programs of verbs have: memory is registered once, requests to receive are posted before the peer can
-//! send, a message is one SEND. A thread sleeps on the channel of completions, or looks into the queue again and again.
+//! It is the loop that programs of verbs have: memory is registered once, requests to receive are posted before
+//! the peer can send, a message is one SEND. A thread sleeps on the channel of completions, or looks into the
+//! queue again and again.
 //!
 //! How the two ends learn each other's [`VerbsAddress`] is the caller's.
 
@@ -33,19 +34,20 @@ const SIGNALED: u32 = 2;
 const INIT: u32 = 1;
 const READY_TO_RECEIVE: u32 = 2;
 const READY_TO_SEND: u32 = 3;
-/// Which attributes a change of the state has (`enum ibv_qp_attr_mask`): for the first, partition, port and access; for the
-/// second, way, MTU, peer, number, reads and timer; for the third, time-outs, number and reads.
+/// Which attributes a change of the state has (`enum ibv_qp_attr_mask`): for the first, partition, port and access; for
+/// the second, way, MTU, peer, number, reads and timer; for the third, time-outs, number and reads.
 const TO_INIT: i32 = 0x1 | 0x8 | 0x10 | 0x20;
 const TO_RECEIVE: i32 = 0x1 | 0x80 | 0x100 | 0x10_0000 | 0x1000 | 0x2_0000 | 0x8000;
 const TO_SEND: i32 = 0x1 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x2000;
-/// A message that is not acknowledged is sent again after 4.096 µs · 2¹⁶, 268 ms, seven times. An emulated machine that stands
-/// still for less loses nothing.
+/// A message that is not acknowledged is sent again after 4.096 µs · 2¹⁶, 268 ms, seven times. An emulated machine that
+/// stands still for less loses nothing.
 const TIMEOUT: u8 = 16;
 const RETRIES: u8 = 7;
 /// As often as it takes, each 640 µs: the peer has no request to receive posted.
 const NOT_READY_RETRIES: u8 = 7;
 const NOT_READY_TIMER: u8 = 12;
-/// How long a sender waits for a slot. All are taken only if the peer has acknowledged nothing for as long as its own timeouts.
+/// How long a sender waits for a slot. All are taken only if the peer has acknowledged nothing for as long
+/// as its own timeouts.
 const SLOT_PATIENCE: Duration = Duration::from_secs(3);
 /// `IBV_WC_RETRY_EXC_ERR`, `IBV_WC_WR_FLUSH_ERR`: the peer did not acknowledge; the connection has failed before.
 const RETRIES_EXCEEDED: u32 = 12;
@@ -197,8 +199,8 @@ impl VerbsConnection {
         }
     }
 
-    /// The next message is an event at the descriptor too, so that a thread may sleep until it comes. Where messages are
-    /// waited for by events, each one is.
+    /// The next message is an event at the descriptor too, so that a thread may sleep until it comes. Where messages
+    /// are waited for by events, each one is.
     pub fn arm(&mut self) -> io::Result<()> {
         if !self.is_armed {
             let context = self.device.context.as_ptr();
@@ -212,7 +214,8 @@ impl VerbsConnection {
     /// Sends the beginning of these bytes as a message; how many bytes it has.
     ///
     /// # Errors
-    /// `ETIMEDOUT` if the peer does not acknowledge, `ECONNRESET` if the connection has failed before, what the device says.
+    /// `ETIMEDOUT` if the peer does not acknowledge, `ECONNRESET` if the connection has failed before,
+    /// what the device says.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.await_slot()?;
         let length = bytes.len().min(self.message_bytes);
@@ -229,8 +232,8 @@ impl VerbsConnection {
             _other: [0; 11],
         };
         let (context, mut bad) = (self.device.context.as_ptr(), none());
-        // SAFETY: the queue pair is this value's own; the request is copied before the function returns, and its memory stays
-        // registered and unchanged until it is acknowledged, because the slot is taken.
+        // SAFETY: the queue pair is this value's own; the request is copied before the function returns, and its memory
+        // stays registered and unchanged until it is acknowledged, because the slot is taken.
         done(unsafe {
             ((*context).operations.post_send)(self.queue_pair.as_ptr(), &raw mut request, &raw mut bad)
         })?;
@@ -296,8 +299,8 @@ impl VerbsConnection {
         let mut request =
             ReceiveRequest { id: u64::from(slot), next: none(), pieces: &raw mut piece, count: 1 };
         let (context, mut bad) = (self.device.context.as_ptr(), none());
-        // SAFETY: the queue pair is this value's own; the request is copied, and its memory stays registered, and is not looked
-        // at before the device has written it.
+        // SAFETY: the queue pair is this value's own; the request is copied, and its memory stays registered, and is
+        // not looked at before the device has written it.
         done(unsafe {
             ((*context).operations.post_recv)(self.queue_pair.as_ptr(), &raw mut request, &raw mut bad)
         })
@@ -369,8 +372,8 @@ impl fmt::Debug for VerbsConnection {
 impl Drop for VerbsConnection {
     fn drop(&mut self) {
         let library = self.device.library;
-        // SAFETY: each is this value's own, all events are acknowledged, and who uses another goes before it. The memory goes
-        // when no queue pair can write into it any more.
+        // SAFETY: each is this value's own, all events are acknowledged, and who uses another goes before it. The
+        // memory goes when no queue pair can write into it any more.
         unsafe {
             (library.destroy_qp)(self.queue_pair.as_ptr());
             (library.destroy_cq)(self.sent.as_ptr());

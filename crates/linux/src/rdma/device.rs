@@ -34,8 +34,8 @@ pub struct VerbsDevice {
     pub(super) mtu: u32,
 }
 
-// SAFETY: functions of libibverbs may be called by any thread at any time (verbs of the InfiniBand specification); all that is
-// changed behind the pointers, it changes itself.
+// SAFETY: functions of libibverbs may be called by any thread at any time (verbs of the InfiniBand specification); all
+// that is changed behind the pointers, it changes itself.
 unsafe impl Send for VerbsDevice {}
 // SAFETY: as above.
 unsafe impl Sync for VerbsDevice {}

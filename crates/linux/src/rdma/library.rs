@@ -1,10 +1,11 @@
-//! libibverbs, found at run time: each driver of a card has its own part of it, which only this library knows how to load.
+//! libibverbs, found at run time: each driver of a card has its own part of it, which only this library
+//! knows how to load.
 //!
-//! It is not linked, because most machines have no RDMA and need no such package. A program without shared libraries cannot load
-//! it.
+//! It is not linked, because most machines have no RDMA and need no such package. A program without shared
+//! libraries cannot load it.
 //!
-//! Source of the structures and of their order: libibverbs/verbs.h of rdma-core. They are the library's binary interface, which
-//! programs rely on because posting and polling are functions of that header.
+//! Source of the structures and of their order: libibverbs/verbs.h of rdma-core. They are the library's binary
+//! interface, which programs rely on because posting and polling are functions of that header.
 
 #[cfg(not(target_feature = "crt-static"))]
 use std::ffi::CStr;
@@ -216,8 +217,8 @@ macro_rules! library {
             #[cfg(not(target_feature = "crt-static"))]
             fn of(handle: *mut c_void) -> Result<Library, String> {
                 Ok(Library {
-                    // SAFETY: a function of that name has had this type in all versions of the library's file, and is never
-                    // null; the handle is never closed.
+                    // SAFETY: a function of that name has had this type in all versions of the library's file, and is
+                    // never null; the handle is never closed.
                     $($name: unsafe {
                         std::mem::transmute::<
                             *mut c_void,

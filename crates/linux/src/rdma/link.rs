@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{IfName, NameError};
 
-/// The name of an RDMA device: 1–63 bytes, printable, no `/`, no `%`, no white space, not `.` or `..`. It names a directory of
-/// sysfs, and the kernel takes `%` for a number that it is to choose (`nldev_newlink` in drivers/infiniband/core/nldev.c).
+/// The name of an RDMA device: 1–63 bytes, printable, no `/`, no `%`, no white space, not `.` or
+/// `..`. It names a directory of sysfs, and the kernel takes `%` for a number that it is to
+/// choose (`nldev_newlink` in drivers/infiniband/core/nldev.c).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RdmaName(String);
 
-/// A device of software RoCE (`rdma_rxe`): RDMA over Converged Ethernet, version 2, whose packets the kernel makes itself and
-/// sends as UDP by a link.
+/// A device of software RoCE (`rdma_rxe`): RDMA over Converged Ethernet, version 2, whose packets the kernel makes
+/// itself and sends as UDP by a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RdmaLink {
     /// Its name, of which a machine has one.

@@ -15,8 +15,8 @@ const PAGE_BYTES: usize = 4096;
 /// `IBV_ACCESS_LOCAL_WRITE`.
 const LOCAL_WRITE: i32 = 1;
 
-/// Memory that is registered with a device: locked, and known to it by a key. It is reached through its methods alone, since the
-/// device may write to any of it that was posted.
+/// Memory that is registered with a device: locked, and known to it by a key. It is reached through its methods alone,
+/// since the device may write to any of it that was posted.
 pub(super) struct Registered {
     memory: NonNull<u8>,
     layout: Layout,

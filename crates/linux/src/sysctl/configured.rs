@@ -1,7 +1,7 @@
 //! Files that set parameters at every start, in the format of sysctl.d(5).
 //!
-//! Two programs read them, systemd-sysctl and procps' `sysctl --system`. They agree except for `/etc/sysctl.conf`, which
-//! procps reads last and systemd only where a distribution links `99-sysctl.conf` to it.
+//! Two programs read them, systemd-sysctl and procps' `sysctl --system`. They agree except for `/etc/sysctl.conf`,
+//! which procps reads last and systemd only where a distribution links `99-sysctl.conf` to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;

@@ -22,7 +22,8 @@ pub enum LinkAttribute {
     Threaded,
     /// Packets in the link's own queue (`pfifo`, `pfifo_fast`).
     TxQueueLen,
-    /// The virtual functions that a card has made of itself (SR-IOV). A number other than 0 becomes another only by way of 0.
+    /// The virtual functions that a card has made of itself (SR-IOV). A number other than 0 becomes another only
+    /// by way of 0.
     VirtualFunctions,
 }
 

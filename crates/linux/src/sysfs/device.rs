@@ -17,8 +17,8 @@ impl NetSysfs {
         self.target(&format!("class/net/{link}/device"))
     }
 
-    /// The address of a link's device on its bus: `0000:3b:00.0`. A virtio device has that of its PCI device; `None` for a link
-    /// without a device.
+    /// The address of a link's device on its bus: `0000:3b:00.0`. A virtio device has that of its PCI device; `None`
+    /// for a link without a device.
     pub fn bus_address(&self, link: &IfName) -> Option<String> {
         self.device(link)?;
         let path = self.path_of(&format!("class/net/{link}"))?;
@@ -27,7 +27,8 @@ impl NetSysfs {
         parts.find(|part| !part.starts_with("virtio")).map(str::to_owned)
     }
 
-    /// The links of a device, by its [address](NetSysfs::bus_address). A card with several ports may have one device for all.
+    /// The links of a device, by its [address](NetSysfs::bus_address). A card with several ports may have
+    /// one device for all.
     pub fn links_of(&self, device: &str) -> Result<Vec<IfName>> {
         let links = self.links()?.into_iter();
         Ok(links.filter(|link| self.bus_address(link).as_deref() == Some(device)).collect())

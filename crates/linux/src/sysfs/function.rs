@@ -23,8 +23,8 @@ pub enum FunctionCard {
     Here(IfName),
     /// The card has no link in this namespace.
     Elsewhere,
-    /// One of these, and nothing says which: the card has several ports, or a driver that does not say which of its links
-    /// stand for virtual functions (`switchdev` mode).
+    /// One of these, and nothing says which: the card has several ports, or a driver that does not say which of its
+    /// links stand for virtual functions (`switchdev` mode).
     OneOf(Vec<IfName>),
 }
 
@@ -37,20 +37,21 @@ pub enum Elsewhere {
     Driver(String),
 }
 
-/// Which of a device's links a link is. A card with several ports may have one device for all of them, and in `switchdev`
-/// mode it has a link for each virtual function beside its own.
+/// Which of a device's links a link is. A card with several ports may have one device for all of them, and in
+/// `switchdev` mode it has a link for each virtual function beside its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DevicePort {
     /// The number of the port (`dev_port`), from 0.
     pub number: Option<u32>,
-    /// What its driver calls it (`phys_port_name`), where it does: `p0`, or `pf0vf3` for what stands for a virtual function.
+    /// What its driver calls it (`phys_port_name`), where it does: `p0`, or `pf0vf3` for what stands
+    /// for a virtual function.
     pub name: Option<String>,
 }
 
 impl DevicePort {
-    /// Whether it stands for a function of a card, and is no port of the card itself. The kernel makes such names of the
-    /// kind of a port: `p0`, `p0s1`, but `pf0`, `pf0vf3`, `pf0sf88`, with `c1` before it where the card's host is another
-    /// (`__devlink_port_phys_port_name_get` in net/devlink/port.c).
+    /// Whether it stands for a function of a card, and is no port of the card itself. The kernel makes such names of
+    /// the kind of a port: `p0`, `p0s1`, but `pf0`, `pf0vf3`, `pf0sf88`, with `c1` before it where the card's host is
+    /// another (`__devlink_port_phys_port_name_get` in net/devlink/port.c).
     fn stands_for_a_function(&self) -> bool {
         let name = self.name.as_deref().unwrap_or_default();
         let digits = |text: &str| text.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(text.len());
@@ -114,14 +115,15 @@ impl NetSysfs {
         Ok(functions)
     }
 
-    /// How many virtual functions a card can have at most; `None` for a card without, for a function, and for what is no card.
+    /// How many virtual functions a card can have at most; `None` for a card without, for a function, and for
+    /// what is no card.
     pub fn functions_max(&self, card: &IfName) -> Option<u32> {
         let text = self.read(&format!("class/net/{card}/device/sriov_totalvfs")).ok()?;
         text.trim().parse().ok().filter(|most| *most > 0)
     }
 
-    /// Where a device of this [address](NetSysfs::bus_address) is in use, if not here. `None` if its link is here, or it has
-    /// none anywhere.
+    /// Where a device of this [address](NetSysfs::bus_address) is in use, if not here. `None` if its link is here, or
+    /// it has none anywhere.
     ///
     /// A device keeps the directory of its links as long as it has any, in whichever namespace.
     pub fn elsewhere(&self, device: &str) -> Option<Elsewhere> {
@@ -155,8 +157,8 @@ impl NetSysfs {
     }
 }
 
-/// Drivers by which virtual machines and programs have a device to themselves: `vfio-pci` and its like (`mlx5_vfio_pci`), and
-/// older ones.
+/// Drivers by which virtual machines and programs have a device to themselves: `vfio-pci` and its like
+/// (`mlx5_vfio_pci`), and older ones.
 fn hands_devices_away(driver: &str) -> bool {
     driver.contains("vfio") || ["igb_uio", "pci-stub", "pciback", "uio_pci_generic"].contains(&driver)
 }

@@ -4,8 +4,8 @@ use super::NetSysfs;
 use crate::{RdmaName, Result};
 
 impl NetSysfs {
-    /// The RDMA devices that have a device on a bus behind them, by name. What the kernel makes of a link by software RoCE names
-    /// that link (`parent_show` in drivers/infiniband/sw/rxe/rxe_verbs.c), and is none.
+    /// The RDMA devices that have a device on a bus behind them, by name. What the kernel makes of a link by software
+    /// RoCE names that link (`parent_show` in drivers/infiniband/sw/rxe/rxe_verbs.c), and is none.
     ///
     /// # Errors
     /// There are RDMA devices, and they cannot be listed.

@@ -10,8 +10,8 @@ impl NetSysfs {
         self.neighbours(link, "upper_")
     }
 
-    /// The links on which a link stands: its parent, or its ports. Those in other namespaces do not count. `ENOENT` without
-    /// the link.
+    /// The links on which a link stands: its parent, or its ports. Those in other namespaces do not count.
+    /// `ENOENT` without the link.
     pub fn below(&self, link: &IfName) -> Result<Vec<IfName>> {
         self.neighbours(link, "lower_")
     }

@@ -1,7 +1,8 @@
 //! AF_XDP: frames between a queue of a link and this process, past the kernel's stack (Linux 5.4).
 //!
-//! A program at the link's XDP hook decides which frames these are; it finds the socket in a map of kind XSKMAP. Frames are
-//! copied: a link that hands its own buffers over (zero-copy) is not asked for. Documentation/networking/af_xdp.rst.
+//! A program at the link's XDP hook decides which frames these are; it finds the socket in a
+//! map of kind XSKMAP. Frames are copied: a link that hands its own buffers over (zero-copy) is
+//! not asked for. Documentation/networking/af_xdp.rst.
 
 mod memory;
 mod ring;
@@ -24,8 +25,8 @@ use ring::{Consumer, Descriptor, Producer};
 /// Frames for each direction. With [`FRAME_BYTES`] they are 2 MiB of locked memory, which counts for the user: several
 /// sockets fit into the usual limit of 8 MiB (`RLIMIT_MEMLOCK`).
 const FRAMES: u32 = 512;
-/// Entries of a ring. The kernel says that it has taken an entry only after it has handed the frame over, so that for a moment
-/// a frame can be in a ring twice.
+/// Entries of a ring. The kernel says that it has taken an entry only after it has handed the frame over, so that for a
+/// moment a frame can be in a ring twice.
 const ENTRIES: u32 = 2 * FRAMES;
 /// Bytes of a frame's place, a size that every kernel takes. The kernel keeps 256 of them before a received frame.
 const FRAME_BYTES: u32 = 2048;
@@ -50,12 +51,12 @@ pub struct XdpSocket {
 }
 
 impl XdpSocket {
-    /// Binds a socket to a link of the calling thread's namespace, in copy mode. If the queue is taken, by a socket that
-    /// was just closed perhaps, it is tried again for three seconds.
+    /// Binds a socket to a link of the calling thread's namespace, in copy mode. If the queue is taken, by a socket
+    /// that was just closed perhaps, it is tried again for three seconds.
     ///
     /// # Errors
-    /// There is no such link, the queue is another socket's, memory may not be locked (`RLIMIT_MEMLOCK`), or the kernel has
-    /// no AF_XDP.
+    /// There is no such link, the queue is another socket's, memory may not be locked (`RLIMIT_MEMLOCK`), or the
+    /// kernel has no AF_XDP.
     pub fn bind(ifindex: u32) -> Result<XdpSocket> {
         let attempted = || format!("open a socket for the frames of link {ifindex} (AF_XDP)");
         let unbound = XdpSocket::unbound().attempt(attempted)?;

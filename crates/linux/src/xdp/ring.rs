@@ -127,8 +127,8 @@ impl<T: Copy> Consumer<T> {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: the entry lies within the ring's mapping and is aligned. The kernel wrote it before its index, and writes
-        // there again only after `release`.
+        // SAFETY: the entry lies within the ring's mapping and is aligned. The kernel wrote it before its index, and
+        // writes there again only after `release`.
         let entry = unsafe { self.ring.entry(self.next).read() };
         self.next = self.next.wrapping_add(1);
         Some(entry)

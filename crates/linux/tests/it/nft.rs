@@ -164,7 +164,8 @@ fn packets_are_counted_at_a_link_and_dropped_or_not() {
         let to = socket.local_addr().unwrap();
         (0..times).for_each(|n| assert_eq!(arrived.send_to(&[n], to).unwrap(), 1));
     }
-    // The loopback carries them on the sender's CPU, before the call returns or soon after: the last one says that all came.
+    // The loopback carries them on the sender's CPU, before the call returns or soon after: the last one
+    // says that all came.
     let mut byte = [0];
     (0..4).for_each(|n| assert_eq!((arrived.recv(&mut byte).unwrap(), byte), (1, [n])));
     assert_eq!(nft::counted(&place.netns, &table).unwrap(), 7);

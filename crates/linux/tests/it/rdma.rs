@@ -73,8 +73,8 @@ fn a_kernel_without_rdma_says_so() {
     }
 }
 
-/// A wire in the machine's own namespace, with a device of software RoCE at each end: Linux 6.12 receives their packets there
-/// alone.
+/// A wire in the machine's own namespace, with a device of software RoCE at each end: Linux 6.12 receives
+/// their packets there alone.
 struct RdmaWire;
 
 impl RdmaWire {

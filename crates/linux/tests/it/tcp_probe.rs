@@ -56,8 +56,8 @@ fn a_host_answers_what_arrives_whole() {
     }
 }
 
-/// Nothing follows where nothing listens, nor where a rule of this host drops the segment: the connection that the kernel
-/// then holds is closed, and an ordinary one would retransmit its FIN for minutes.
+/// Nothing follows where nothing listens, nor where a rule of this host drops the segment: the connection that the
+/// kernel then holds is closed, and an ordinary one would retransmit its FIN for minutes.
 #[test]
 fn nothing_follows_a_segment() {
     let [here, there] = joined();

@@ -96,8 +96,8 @@ fn server_config(
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    // A session is in its ticket, as nginx has it. The library's store has 256 of them, two for each connection, and would have
-    // lost a session before it is asked for where more than a hundred connections begin at once.
+    // A session is in its ticket, as nginx has it. The library's store has 256 of them, two for each connection, and
+    // would have lost a session before it is asked for where more than a hundred connections begin at once.
     config.ticketer = rustls::crypto::ring::Ticketer::new()?;
     Ok(Arc::new(config))
 }

@@ -42,8 +42,8 @@ impl Worker<'_> {
         self.expiry_ns = next_ns;
     }
 
-    /// Lets sockets send the next datagram whose last one most likely is lost. An answer that still comes counts, unless
-    /// more than [`LOST_MAX`] such datagrams of the socket came after it.
+    /// Lets sockets send the next datagram whose last one most likely is lost. An answer that still comes counts,
+    /// unless more than [`LOST_MAX`] such datagrams of the socket came after it.
     pub(super) fn presume_lost(&mut self, now_ns: u64) {
         let mean_ns = self.mean_ns().or(self.client.mean_ns);
         let waited_ns = self.lost_after_ns.max(mean_ns.map_or(UNKNOWN_NS, |ns| ns.saturating_mul(MEANS)));
@@ -75,8 +75,8 @@ impl Worker<'_> {
         self.served_ns.checked_div(self.outcome.answered)
     }
 
-    /// Closes what servers have not closed, though they said so or were asked to: some wait for the client to do it, and
-    /// a server's end may be lost on the way.
+    /// Closes what servers have not closed, though they said so or were asked to: some wait for the client to do it,
+    /// and a server's end may be lost on the way.
     pub(super) fn leave_unclosed(&mut self, now_ns: u64) {
         for index in 0..self.client.connections.len() as u32 {
             if self.ending == 0 {

@@ -3,8 +3,8 @@
 use super::Worker;
 use crate::Short;
 
-/// A thread that worked or did not run for longer than that, before it drops a request, may have missed a connection that
-/// was free when the request was due.
+/// A thread that worked or did not run for longer than that, before it drops a request, may have missed a connection
+/// that was free when the request was due.
 const LATE_NS: u64 = 1_000_000;
 
 impl Worker<'_> {

@@ -30,7 +30,8 @@ pub fn set_aside(plugin: &str, directory: &Path) -> Result<Vec<PathBuf>, Install
     Ok(moved)
 }
 
-/// Puts all back that was set aside in a directory, and says where it is now. Where a newer file has the place, that stays.
+/// Puts all back that was set aside in a directory, and says where it is now. Where a newer file has
+/// the place, that stays.
 ///
 /// # Errors
 /// The directory cannot be read, or a file cannot be renamed. Those before it are back.
@@ -68,7 +69,8 @@ pub fn all_aside(directory: &Path) -> Result<Vec<PathBuf>, InstallError> {
     Ok(places)
 }
 
-/// The configurations of a plugin that are set aside in a directory, each by the path that it has there, with its network.
+/// The configurations of a plugin that are set aside in a directory, each by the path that it has
+/// there, with its network.
 ///
 /// # Errors
 /// The directory or a file cannot be read.

@@ -60,8 +60,8 @@ pub(super) fn is_this_program(content: &[u8]) -> bool {
     content.starts_with(ELF) && memchr::memmem::find(content, ABOUT.as_bytes()).is_some()
 }
 
-/// Whether a program of this machine's has all of its bytes: linkers and `strip` write its table of sections last (elf(5):
-/// `e_shoff`, `e_shentsize`, `e_shnum` of the 64-bit form; of another form nothing is known).
+/// Whether a program of this machine's has all of its bytes: linkers and `strip` write its table of sections last
+/// (elf(5): `e_shoff`, `e_shentsize`, `e_shnum` of the 64-bit form; of another form nothing is known).
 pub(super) fn is_whole(content: &[u8]) -> bool {
     let Some(header) = content.get(..0x40) else { return false };
     let is_64_bit = header[4] == 2;
@@ -97,8 +97,8 @@ pub(super) fn is_read_by_runtimes(path: &Path) -> bool {
     end.is_some_and(|end| READ_BY_RUNTIMES.contains(&end))
 }
 
-/// The name of the network that a configuration has our plugin for; `None` if it is none of ours. One that we would refuse
-/// in other respects is still ours.
+/// The name of the network that a configuration has our plugin for; `None` if it is none of ours. One that we would
+/// refuse in other respects is still ours.
 pub(super) fn network_of_ours(content: &[u8]) -> Option<String> {
     network_of(PLUGIN, content)
 }

@@ -57,19 +57,19 @@ pub struct Installation<'a> {
     pub program: PathBuf,
 }
 
-/// What becomes of a configuration that could be followed but for its subnets, or its MTU: containers are attached that have
-/// addresses of others, or share what has another, and the attach cannot have both.
+/// What becomes of a configuration that could be followed but for its subnets, or its MTU: containers are attached that
+/// have addresses of others, or share what has another, and the attach cannot have both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OtherSubnets {
     /// It is refused.
     Refused,
-    /// It is written. `ADD` fails as long as such containers are attached, and so no container gets an address that other
-    /// nodes do not lead here any more.
+    /// It is written. `ADD` fails as long as such containers are attached, and so no container gets an address that
+    /// other nodes do not lead here any more.
     Awaited,
 }
 
-/// The program that runtimes are to start: `hostgap-cni`, which lies beside this one, or this one where that is missing,
-/// since it answers runtimes, too.
+/// The program that runtimes are to start: `hostgap-cni`, which lies beside this one, or this one where that is
+/// missing, since it answers runtimes, too.
 pub fn program() -> PathBuf {
     let this = Path::new("/proc/self/exe");
     let beside = fs::read_link(this).map(|own| own.with_file_name("hostgap-cni"));
@@ -79,8 +79,8 @@ pub fn program() -> PathBuf {
 /// What the program of all commands is called in a runtime's directory of plugins.
 const CLI: &str = "hostgap-cli";
 
-/// Copies this program, with all commands, to where the plugin is: a node whose agent is in a container has it nowhere else.
-/// [`uninstall`] removes it together with the plugin.
+/// Copies this program, with all commands, to where the plugin is: a node whose agent is in a container has it nowhere
+/// else. [`uninstall`] removes it together with the plugin.
 ///
 /// # Errors
 /// Another program has the name, or the file cannot be written.
@@ -157,12 +157,12 @@ impl Installation<'_> {
         })
     }
 
-    /// Copies the program, then writes the configuration: a runtime that reads it finds the program. Each is replaced in
-    /// one stroke, so that calls of the plugin go on meanwhile.
+    /// Copies the program, then writes the configuration: a runtime that reads it finds the program. Each is replaced
+    /// in one stroke, so that calls of the plugin go on meanwhile.
     ///
     /// # Errors
-    /// As of [`Installation::preview`], with nothing written; or a file cannot be written. The program may then be there
-    /// without the configuration, and no runtime uses it.
+    /// As of [`Installation::preview`], with nothing written; or a file cannot be written. The program may then be
+    /// there without the configuration, and no runtime uses it.
     pub fn install(&self) -> Result<Installed, InstallError> {
         let planned = self.preview()?;
         for directory in [&self.dirs.bin, &self.dirs.conf] {

@@ -26,8 +26,8 @@ pub struct Uninstalled {
     pub left: Option<LeftProgram>,
     /// What stands on the node: containers that are attached, or whose attachment a process died at.
     pub attachments: Vec<StandingAttachment>,
-    /// Networks that no container was attached to, once the program is gone: they were taken back, but for those that other
-    /// programs use.
+    /// Networks that no container was attached to, once the program is gone: they were taken back, but for those
+    /// that other programs use.
     pub networks: UnusedNetworks,
 }
 
@@ -44,11 +44,11 @@ pub enum LeftProgram {
     Foreign,
 }
 
-/// Removes the configurations that have our plugin, of one network if it is named, and then the program, if nothing needs
-/// it any more. What containers have stays as it is.
+/// Removes the configurations that have our plugin, of one network if it is named, and then the program, if nothing
+/// needs it any more. What containers have stays as it is.
 ///
-/// An `ADD` whose runtime read a configuration just before that went may still come; it finds the program, or fails as it
-/// would on a node without the plugin.
+/// An `ADD` whose runtime read a configuration just before that went may still come; it finds the program, or fails as
+/// it would on a node without the plugin.
 ///
 /// # Errors
 /// A file cannot be read or removed, or what stands on the node cannot be read.

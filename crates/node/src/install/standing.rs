@@ -31,7 +31,8 @@ impl InstalledFiles {
         })
     }
 
-    /// The first file that runtimes find before the configuration, in words that say what follows; `None`: there is none.
+    /// The first file that runtimes find before the configuration, in words that say what follows;
+    /// `None`: there is none.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -44,7 +45,8 @@ impl InstalledFiles {
         }))
     }
 
-    /// What is no longer so, in words: a file is gone, the configuration is another one, or the program has another size.
+    /// What is no longer so, in words: a file is gone, the configuration is another one, or the
+    /// program has another size.
     ///
     /// # Errors
     /// The configuration cannot be read.

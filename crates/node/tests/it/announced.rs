@@ -29,7 +29,8 @@ impl Scene {
     }
 }
 
-/// One container after another has the same addresses. Who knew the first one sends nothing that would show where they are.
+/// One container after another has the same addresses. Who knew the first one sends nothing that would
+/// show where they are.
 #[track_caller]
 fn check(attach: &str, neighbour: &str) {
     let Some(scene) = Scene::new().filter(|_| can_run(attach)) else { return };

@@ -26,8 +26,8 @@ fn check(attach: &str) {
     reach_each_other(attach, &Family::BOTH, &conf(attach));
 }
 
-/// Two containers reach each other over each family, CHECK finds all in order, and after DEL the node is as with the network
-/// alone.
+/// Two containers reach each other over each family, CHECK finds all in order, and after DEL the node is as
+/// with the network alone.
 #[track_caller]
 pub(crate) fn reach_each_other(attach: &str, families: &[Family], conf: &Value) {
     let Some(scene) = Scene::of(families) else { return };
@@ -98,8 +98,8 @@ fn pods_of_several_networks_stand_side_by_side() {
     scene.assert_reaches("a", "10.244.1.1");
 }
 
-/// Containers of veth and of netkit pairs, in a network each, reach each other over both families, and those of one network
-/// go without the others.
+/// Containers of veth and of netkit pairs, in a network each, reach each other over both families, and those of one
+/// network go without the others.
 #[test]
 fn veth_and_netkit_stand_side_by_side() {
     let Some(scene) = Scene::new() else { return };
@@ -144,8 +144,8 @@ fn veth_and_netkit_stand_side_by_side() {
     exchange_all(&["veth-a", "veth-b"]);
 }
 
-/// Both interfaces of a container in one network, as two annotations of one network ask for, are reached, CHECKed, and go
-/// one without the other, the first one too.
+/// Both interfaces of a container in one network, as two annotations of one network ask for, are reached, CHECKed, and
+/// go one without the other, the first one too.
 #[track_caller]
 fn check_two(attach: &str) {
     let Some(scene) = Scene::new() else { return };

@@ -153,8 +153,8 @@ fn two_bridges_may_have_one_network_s_name() {
     scene.assert_left_as(&before, &["pods on br.1"]);
 }
 
-/// Earlier versions had one unit for a network under this name too, as our own name still has. Its containers rest on it
-/// until they go, beside those of the bridge's own unit.
+/// Earlier versions had one unit for a network under this name too, as our own name still has. Its containers rest on
+/// it until they go, beside those of the bridge's own unit.
 #[test]
 fn a_network_of_an_earlier_version_goes_on_until_its_containers_are_gone() {
     let Some(scene) = Scene::new() else { return };
@@ -182,8 +182,8 @@ fn a_network_of_an_earlier_version_goes_on_until_its_containers_are_gone() {
     scene.assert_left_as(&before, &["pods on cni0"]);
 }
 
-/// A bridge of the machine's own, with a card and an address of another subnet. It has no Ethernet address of its own, so a
-/// port with a lower one than the card's would change it.
+/// A bridge of the machine's own, with a card and an address of another subnet. It has no Ethernet address of its own,
+/// so a port with a lower one than the card's would change it.
 #[test]
 fn a_bridge_without_containers_gets_what_is_missing_and_keeps_its_address() {
     let Some(scene) = Scene::new() else { return };

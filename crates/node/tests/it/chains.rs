@@ -73,8 +73,8 @@ fn goes(chain: &Chain<'_>, scene: &Scene, before: &Dump, result: &AddResult) {
     assert_eq!(scene.reserved("pods"), 0);
 }
 
-/// When our network goes as well, the node is as it was but for a table of iptables, with the chains that another plugin
-/// keeps there for its next container.
+/// When our network goes as well, the node is as it was but for a table of iptables, with the chains that another
+/// plugin keeps there for its next container.
 #[track_caller]
 fn leaves_only(table: &str, untouched: &Dump, scene: &Scene) {
     assert_eq!(scene.remove_unused().removed, ["pods"]);

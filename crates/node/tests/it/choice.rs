@@ -74,8 +74,8 @@ fn what_loses_requests_is_not_chosen() {
     assert_not_shipped(&fates[1].1, "it was not judged at this load");
 }
 
-/// Of a queue that grows until the end of a slice, only its length is known. What carries the highest rate that all carry best
-/// is chosen; where there is no such rate, nothing is.
+/// Of a queue that grows until the end of a slice, only its length is known. What carries the highest rate that all
+/// carry best is chosen; where there is no such rate, nothing is.
 #[test]
 fn a_rate_past_a_capacity_decides_nothing() {
     let contenders = vec![Truth::of("ptp+direct", 1.1), Truth::of("bridge+direct", 1.6)];

@@ -84,8 +84,8 @@ fn ports() -> Value {
     ] })
 }
 
-/// A container with ports goes and another takes its place, with another address: clients that go on sending from one port
-/// reach it, whether they sent anything between or not.
+/// A container with ports goes and another takes its place, with another address: clients that go on sending from one
+/// port reach it, whether they sent anything between or not.
 #[track_caller]
 fn follow(name: &str, conf: &Value) {
     let Some(scene) = Scene::new() else { return };
@@ -136,8 +136,8 @@ fn of_routed_links_by_the_name_of_another_plugin() {
     follow("ptp", &json!({ "cniVersion": "1.0.0", "name": "pods", "type": "ptp", "ipam": ipam }));
 }
 
-/// What only passes the node keeps its entry, though it goes to a port of that number: to a container's own address, and to
-/// an address that another program's rules lead to it.
+/// What only passes the node keeps its entry, though it goes to a port of that number: to a container's own address,
+/// and to an address that another program's rules lead to it.
 #[test]
 fn what_passes_the_node_is_left() {
     let Some(scene) = Scene::new() else { return };

@@ -32,8 +32,8 @@ fn functions(card: &IfName) -> Vec<(IfName, String)> {
     found.into_iter().map(|(_, link)| (link.clone(), sysfs.bus_address(&link).unwrap())).collect()
 }
 
-/// A card with two virtual functions, and containers for them. The calls of the plugin are in the machine's first namespace,
-/// which has the card.
+/// A card with two virtual functions, and containers for them. The calls of the plugin are in the machine's first
+/// namespace, which has the card.
 struct Ground {
     card: IfName,
     scene: Scene,
@@ -50,8 +50,8 @@ impl Ground {
     /// `None`, with the skip recorded, without such a card.
     fn new() -> Option<Ground> {
         let (card, scene) = (card("igb")?, Scene::new()?);
-        // A guest has no udev that would load it for the functions. The other would make links of its own when it is first
-        // needed.
+        // A guest has no udev that would load it for the functions. The other would make links of its own when
+        // it is first needed.
         shell("modprobe igbvf && modprobe ifb numifbs=0");
         set_card_up(&card);
         let here = Netns::current().unwrap();
@@ -170,8 +170,8 @@ fn functions_are_made_given_to_containers_and_taken_back() {
     let taken = ground.ask("ADD", "far", &ground.conf(0));
     check_failure(&taken, 7, "no link of this node belongs to a device of that address");
 
-    // What a container sets at its link goes with the container. One of them goes before it is taken back, so that the kernel
-    // brings its link back under the name of the inside, or one of its own.
+    // What a container sets at its link goes with the container. One of them goes before it is taken back, so that the
+    // kernel brings its link back under the name of the inside, or one of its own.
     for (container, last) in [("a", 1), ("b", 2)] {
         let inside = scene.world.name(container);
         shell(&format!(
@@ -191,7 +191,8 @@ ip -n {inside} link set eth0 up"
     ground.assert_as_before();
 }
 
-/// A limit stays in the container that had it: neither DEL nor the end of the namespace leaves any of it at the function.
+/// A limit stays in the container that had it: neither DEL nor the end of the namespace leaves any of
+/// it at the function.
 #[test]
 fn what_a_container_receives_by_a_function_is_limited() {
     let Some(ground) = Ground::new() else { return };
@@ -352,9 +353,9 @@ fn frame(source: Mac, mark: u8) -> Vec<u8> {
     [[0xff; 6].as_slice(), &source.0, &ETHERTYPE.to_be_bytes(), &[mark; 46]].concat()
 }
 
-/// The card's switch keeps VLANs apart, whatever a container sends. Source addresses it does not check where QEMU 11 emulates
-/// it (hw/net/igb_core.c reads of DTXSWC the loopback alone), so that a frame with another's is only shown to pass without the
-/// check.
+/// The card's switch keeps VLANs apart, whatever a container sends. Source addresses it does not check where QEMU 11
+/// emulates it (hw/net/igb_core.c reads of DTXSWC the loopback alone), so that a frame with another's is only shown to
+/// pass without the check.
 #[test]
 fn a_frame_of_another_vlan_does_not_arrive() {
     let Some(ground) = Ground::new() else { return };

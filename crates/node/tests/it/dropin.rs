@@ -100,8 +100,8 @@ fn a_gateway_may_be_the_first_address_of_its_subnet() {
     check_failure(&scene.call_named("ptp", "ADD", "b", &other), 2, "`gateway` is fd00:1:2::;");
 }
 
-/// As with host-local, ranges that the runtime gives come before those of the configuration; and programs in Go write null
-/// for a list that they do not have.
+/// As with host-local, ranges that the runtime gives come before those of the configuration; and programs in Go write
+/// null for a list that they do not have.
 #[test]
 fn ranges_of_the_runtime_come_first() {
     let Some(scene) = Scene::new() else { return };
@@ -201,8 +201,8 @@ fn a_file_of_servers_that_cannot_be_followed_is_named_and_nothing_is_made() {
     assert_eq!(scene.reserved("pods"), 0);
 }
 
-/// A configuration of the CNI project's plugins for links on the node's wire, in both families. The gateway is the machine at
-/// its other end.
+/// A configuration of the CNI project's plugins for links on the node's wire, in both families. The gateway is the
+/// machine at its other end.
 fn on_wire(name: &str, mode: &str) -> Value {
     json!({
         "cniVersion": "1.0.0", "name": "pods", "type": name, "master": "wire0", "mode": mode, "mtu": 1400,
@@ -217,8 +217,8 @@ fn on_wire(name: &str, mode: &str) -> Value {
     })
 }
 
-/// Called by a plugin's name with its configuration, the program makes the link of that mode, CHECK finds all in order, and
-/// DEL leaves the node as it was. `targets` are reached beside the neighbour.
+/// Called by a plugin's name with its configuration, the program makes the link of that mode, CHECK finds all in order,
+/// and DEL leaves the node as it was. `targets` are reached beside the neighbour.
 #[track_caller]
 fn comes_and_goes(name: &str, mode: &str, attach: &str, targets: &[&str]) {
     let Some(scene) = Scene::new() else { return };
@@ -298,8 +298,8 @@ fn theirs(command: &str, container: &str, conf: &Value) -> Value {
     serde_json::from_str(&printed).unwrap_or_default()
 }
 
-/// A node that changes from the CNI project's host-local to ours and back gives no address twice, and each releases what
-/// the other reserved.
+/// A node that changes from the CNI project's host-local to ours and back gives no address twice, and each releases
+/// what the other reserved.
 #[test]
 fn a_node_changes_over_and_back_without_losing_an_address() {
     if !Path::new(HOST_LOCAL).exists() {

@@ -1,5 +1,5 @@
-//! What earlier versions wrote, without the keys that came later: their records and notes, and what a runtime has cached of
-//! their configurations and results. CHECK, DEL and GC work with it.
+//! What earlier versions wrote, without the keys that came later: their records and notes, and what a runtime has
+//! cached of their configurations and results. CHECK, DEL and GC work with it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 

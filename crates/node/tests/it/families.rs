@@ -1,5 +1,5 @@
-//! Networks of one family. Nodes have addresses of that family alone, and where it is IPv4 the kernel may have been started
-//! with `ipv6.disable=1`.
+//! Networks of one family. Nodes have addresses of that family alone, and where it is IPv4 the kernel may have
+//! been started with `ipv6.disable=1`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
@@ -45,8 +45,8 @@ fn conf_of(attach: &str, alone: &Alone) -> Value {
     with(conf(attach), "ipam", ipam)
 }
 
-/// Every verb, and all that a container may ask for: it publishes a port, is held to rates, and sends from its own address
-/// alone.
+/// Every verb, and all that a container may ask for: it publishes a port, is held to rates, and sends from
+/// its own address alone.
 #[track_caller]
 fn check(attach: &str, alone: &Alone) {
     let Some(scene) = Scene::of(&[alone.family]) else { return };

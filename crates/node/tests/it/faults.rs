@@ -75,9 +75,9 @@ fn add(scene: &Scene, conf: &Value, fault: Fault) -> Reply {
     scene.world.open("node").run(|| call(&home, "hostgap", variable, &conf.to_string())).unwrap()
 }
 
-/// Lets each step of ADD fail, before it is done and behind it, until there is no further one and ADD succeeds; how many there
-/// were. Each ADD gets a step further than the one before, so what failed is in no later one's way. `clear` is called where
-/// ADD leaves what it shares with later ones.
+/// Lets each step of ADD fail, before it is done and behind it, until there is no further one and ADD succeeds; how
+/// many there were. Each ADD gets a step further than the one before, so what failed is in no later one's way. `clear`
+/// is called where ADD leaves what it shares with later ones.
 fn fail_at_each_step(scene: &Scene, conf: &Value, clear: impl Fn()) -> usize {
     let before = Left::by(scene);
     let strikes = |fault: Fault| {
@@ -103,7 +103,8 @@ fn fail_at_each_step(scene: &Scene, conf: &Value, clear: impl Fn()) -> usize {
     panic!("there is always another step");
 }
 
-/// With all that a container may ask for: what is shared by the containers of a network is made by the first, and then stands.
+/// With all that a container may ask for: what is shared by the containers of a network is made by the
+/// first, and then stands.
 #[track_caller]
 fn check(attach: &str, asked: Value) {
     let Some(scene) = Scene::new() else { return };

@@ -38,8 +38,8 @@ fn strangers(scene: &Scene, conf: &Value) -> [IpAddr; 2] {
     addresses.map(|to| to.parse().unwrap())
 }
 
-/// The first datagram that arrives at an address of `b`, of one that `a` sends from an address that it was not given and
-/// one from its own, in this order.
+/// The first datagram that arrives at an address of `b`, of one that `a` sends from an address that it was not given
+/// and one from its own, in this order.
 pub(crate) fn first_to_arrive(scene: &Scene, to: IpAddr) -> Vec<u8> {
     let server = scene.world.open("b").run(|| UdpSocket::bind(SocketAddr::new(to, 0))).unwrap().unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -123,7 +123,8 @@ fn a_program_that_cannot_be_loaded_has_a_remedy() {
     fs::remove_dir(PINS).unwrap();
 }
 
-/// A network of IPv4 whose containers may send what they like. The node's links that are named so, with their `accept_ra`.
+/// A network of IPv4 whose containers may send what they like. The node's links that are named
+/// so, with their `accept_ra`.
 fn taking_routers(scene: &Scene, attach: &str, bridge: Option<&str>, links: &str) -> Vec<String> {
     let _ = scene.container("a");
     let mut conf = with(conf(attach), "anti_spoofing", json!(false));
@@ -143,7 +144,8 @@ fn taking_routers(scene: &Scene, attach: &str, bridge: Option<&str>, links: &str
     values
 }
 
-/// A node that does not forward IPv6 takes a default route from whoever says that it is a router, and a container may say so.
+/// A node that does not forward IPv6 takes a default route from whoever says that it is a router, and a
+/// container may say so.
 #[test]
 fn a_node_takes_no_container_for_a_router() {
     for (attach, bridge, links) in

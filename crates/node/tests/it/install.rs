@@ -322,7 +322,8 @@ fn the_program_stays_for_a_container_that_is_attached() {
     assert_eq!((again.left, again.program_was_there, again.conflists.len()), (None, false, 0));
 }
 
-/// An agent's node has got another prefix: what it writes has that one, though a container stands with an address of the old.
+/// An agent's node has got another prefix: what it writes has that one, though a container stands with an
+/// address of the old.
 #[test]
 fn other_subnets_may_be_installed_while_a_container_stands() {
     let Some(host) = Host::new() else { return };

@@ -120,8 +120,8 @@ fn the_result_lists_the_link_that_holds_back() {
     scene.succeed("CHECK", "a", &with(limited, "prevResult", result));
 }
 
-/// The machine at the other end of the wire becomes a node, of which this is a pod: the programs of a node redirect what
-/// comes from pods alone.
+/// The machine at the other end of the wire becomes a node, of which this is a pod: the programs of a node redirect
+/// what comes from pods alone.
 const FAR_POD: [&str; 2] = ["10.244.2.7", "fd00:244:0:2::7"];
 
 fn add_far_pod(scene: &Scene) {
@@ -197,8 +197,8 @@ fn add_far_neighbour(scene: &Scene) {
     ));
 }
 
-/// What somebody takes away of a limit in the container, in which `HGI` is the link that has the bucket, and what CHECK says
-/// then.
+/// What somebody takes away of a limit in the container, in which `HGI` is the link that has the bucket, and
+/// what CHECK says then.
 const TAKEN: [(&str, &str); 4] = [
     (
         "tc -n POD filter del dev eth0 ingress",

@@ -1,5 +1,5 @@
-//! Attachments on the real kernel: a node, its wire, and containers in namespaces of their own. And what needs no kernel:
-//! the choice that a race makes.
+//! Attachments on the real kernel: a node, its wire, and containers in namespaces of their own. And what needs no
+//! kernel: the choice that a race makes.
 
 mod announced;
 mod attachments;

@@ -1,5 +1,5 @@
-//! The node's address moves to another link while containers run: a card gets into a bridge or a bond, or the default route
-//! comes after the first container. And the link to other nodes gets another MTU.
+//! The node's address moves to another link while containers run: a card gets into a bridge or a bond, or the default
+//! route comes after the first container. And the link to other nodes gets another MTU.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
@@ -86,8 +86,8 @@ fn a_wire_that_comes_later_is_taken() {
     scene.exchange("far", "b", "192.0.2.2:80".parse().unwrap());
 }
 
-/// The wire takes jumbo frames while containers are attached. A bridge would drop what is longer for those that were there
-/// before, without a word.
+/// The wire takes jumbo frames while containers are attached. A bridge would drop what is longer for those that were
+/// there before, without a word.
 #[test]
 fn containers_of_a_bridge_have_one_mtu() {
     let Some(scene) = Scene::new() else { return };

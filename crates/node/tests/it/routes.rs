@@ -135,8 +135,8 @@ fn routes_that_cannot_be_are_refused_with_their_key() {
     assert_eq!(scene.reserved("pods"), 0);
 }
 
-/// As the CNI project's plugins: without routes a container reaches its network alone, and a default route is that of the
-/// family that is named.
+/// As the CNI project's plugins: without routes a container reaches its network alone, and a default route is that of
+/// the family that is named.
 #[test]
 fn under_another_plugin_s_name_there_are_the_routes_of_its_configuration() {
     let Some(scene) = Scene::new() else { return };

@@ -1,4 +1,5 @@
-//! Services by another program's rules on the node, as kube-proxy has them: a container calls itself and its neighbours.
+//! Services by another program's rules on the node, as kube-proxy has them: a container calls
+//! itself and its neighbours.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 

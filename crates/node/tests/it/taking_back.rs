@@ -1,4 +1,5 @@
-//! What takes back dies at each line of its journal: nothing half there counts as standing, and the next ADD makes all of it.
+//! What takes back dies at each line of its journal: nothing half there counts as standing, and the next ADD
+//! makes all of it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 

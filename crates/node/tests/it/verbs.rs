@@ -171,7 +171,8 @@ fn status_says_whether_add_could_be_done() {
     check_failure(&reply, 50, "find the link to other nodes");
 }
 
-/// Before the ways to other nodes are made a container would not reach those. Only STATUS says so: what is there goes on.
+/// Before the ways to other nodes are made a container would not reach those. Only STATUS says so: what
+/// is there goes on.
 #[test]
 fn status_waits_for_the_ways_to_other_nodes() {
     let Some(scene) = Scene::new() else { return };

@@ -23,8 +23,8 @@ const USUAL: Case = Case { name: "", needs: &[], sizes: PEERS, ground: node, pla
 pub(super) const CASES: &[Case] = &[
     Case { name: "peers, IPv4", plan: |scale| peers_of(scale, Family::Ipv4), ..USUAL },
     Case { name: "peers, IPv6", plan: |scale| peers_of(scale, Family::Ipv6), ..USUAL },
-    // Apply grows with the size, as `ip -batch` does: the kernel compares a new IPv4 route with all that have the same link
-    // (`fib_find_info` in net/ipv4/fib_semantics.c).
+    // Apply grows with the size, as `ip -batch` does: the kernel compares a new IPv4 route with all that have the same
+    // link (`fib_find_info` in net/ipv4/fib_semantics.c).
     Case {
         name: "encapsulation",
         needs: &[Feature::VxlanExternal],

@@ -1,10 +1,10 @@
 //! The time of a plan's step by the number of steps. The time of each apply, look and undo must not grow with
 //! the plan.
 //!
-//! `cargo bench -p plan`; some minutes, as root. A node in a namespace of its own gets peers by each kind of tunnel, or other
-//! objects of which it may have many. What this kernel lacks is named and not measured. The journal lies in memory, because
-//! the time of a disk is not measured here. Nothing is asserted: the figures are for readers, and what counts is that a column
-//! stays the same.
+//! `cargo bench -p plan`; some minutes, as root. A node in a namespace of its own gets peers by each kind of tunnel, or
+//! other objects of which it may have many. What this kernel lacks is named and not measured. The journal lies in
+//! memory, because the time of a disk is not measured here. Nothing is asserted: the figures are for readers, and what
+//! counts is that a column stays the same.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 

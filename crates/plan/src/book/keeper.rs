@@ -40,8 +40,8 @@ pub struct Kept {
 }
 
 impl Keeper {
-    /// Takes the unit over from the process that kept it before, or begins it. `note` says what it is, for those that list
-    /// units.
+    /// Takes the unit over from the process that kept it before, or begins it. `note` says what it is, for
+    /// those that list units.
     ///
     /// # Errors
     /// Another process keeps it, or the book cannot be used.
@@ -90,8 +90,8 @@ impl Keeper {
         &self.parts
     }
 
-    /// Brings the unit to these parts: a part that is not among them is taken back. A name is that of a file, so it has no
-    /// `/` in it and no dot at its beginning.
+    /// Brings the unit to these parts: a part that is not among them is taken back. A name is that of a file, so it has
+    /// no `/` in it and no dot at its beginning.
     ///
     /// What fails is left as far as it came, and the next call goes on; the other parts are kept all the same.
     ///
@@ -148,8 +148,8 @@ impl Keeper {
         Ok(kept)
     }
 
-    /// The parts that have places which another part is to take, with these. That one would keep theirs as what it displaced, and
-    /// put it back some day.
+    /// The parts that have places which another part is to take, with these. That one would keep theirs as what it
+    /// displaced, and put it back some day.
     fn in_the_way(&self, wanted: &BTreeMap<String, Plan>) -> BTreeMap<String, BTreeSet<Slot>> {
         let is_new = |(name, plan): &(&String, &Plan)| self.parts.get(*name) != Some(*plan);
         let taken: BTreeMap<Slot, &String> = wanted
@@ -169,8 +169,8 @@ impl Keeper {
         self.parts.iter().filter_map(given).collect()
     }
 
-    /// Takes back what a part has in these places, and nothing else of it: the rest is in use. Where one of them is a link, other
-    /// steps may rest on it, so that the part goes as a whole.
+    /// Takes back what a part has in these places, and nothing else of it: the rest is in use. Where one of them is a
+    /// link, other steps may rest on it, so that the part goes as a whole.
     fn give_way(
         &mut self,
         name: &str,
@@ -241,8 +241,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// What a part of a unit has made, as its journal says at the moment: for readers that change nothing, so that no process
-    /// that keeps the unit is in the way. `None`: the unit has no such part.
+    /// What a part of a unit has made, as its journal says at the moment: for readers that change nothing, so that no
+    /// process that keeps the unit is in the way. `None`: the unit has no such part.
     ///
     /// # Errors
     /// The journal cannot be read, or is damaged.
@@ -255,8 +255,8 @@ impl Keeper {
         Ok(sound.map(|(sound, _)| plan(&sound.entries)))
     }
 
-    /// What a part of a unit was to make, as its journal says at the moment, whatever of it was taken back meanwhile to be made
-    /// again. For readers as of [`Keeper::part`].
+    /// What a part of a unit was to make, as its journal says at the moment, whatever of it was taken back meanwhile to
+    /// be made again. For readers as of [`Keeper::part`].
     ///
     /// # Errors
     /// As of [`Keeper::part`].
@@ -265,8 +265,8 @@ impl Keeper {
         Ok(sound.map(|(sound, _)| intended(&sound.entries)))
     }
 
-    /// Takes back all that a unit has made that no process keeps, and ends it if nothing is left. A journal that cannot be
-    /// read does not keep the others.
+    /// Takes back all that a unit has made that no process keeps, and ends it if nothing is left. A journal that cannot
+    /// be read does not keep the others.
     ///
     /// # Errors
     /// There is no such unit, a process keeps it, or its directory cannot be read.
@@ -295,9 +295,9 @@ fn name_of(journal: &Path) -> String {
     journal.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What a journal's steps have made and nothing has taken back. Where one has adapted or replaced what an earlier one made,
-/// it alone counts, though the earlier one is not closed yet; and a link comes before what rests on it, though the step that
-/// adapted it came after that.
+/// What a journal's steps have made and nothing has taken back. Where one has adapted or replaced what an earlier one
+/// made, it alone counts, though the earlier one is not closed yet; and a link comes before what rests on it, though
+/// the step that adapted it came after that.
 fn plan_of(journal: &Journal) -> Plan {
     let mut taken = BTreeSet::new();
     let latest = outstanding(journal).into_iter().filter(|placed| taken.insert(slot(placed)));

@@ -121,8 +121,8 @@ impl Unit {
         &self.dir
     }
 
-    /// Makes a journal of the unit, `<name>.journal` in its directory. Of several journals the last by name is taken back
-    /// first.
+    /// Makes a journal of the unit, `<name>.journal` in its directory. Of several journals the last by name
+    /// is taken back first.
     ///
     /// # Errors
     /// There is one of that name, or it cannot be written.
@@ -150,9 +150,9 @@ impl Unit {
         Ok(paths)
     }
 
-    /// Takes back the steps of all the unit's journals, the last by name first. What another program has changed meanwhile
-    /// is left alone. A journal of which a step failed stays, and so does one that cannot be read. It needs no room on the
-    /// disk.
+    /// Takes back the steps of all the unit's journals, the last by name first. What another program has changed
+    /// meanwhile is left alone. A journal of which a step failed stays, and so does one that cannot be read. It needs
+    /// no room on the disk.
     ///
     /// # Errors
     /// The directory cannot be listed, or a journal that is done with cannot be removed.
@@ -172,9 +172,10 @@ impl Unit {
         Ok(outcomes)
     }
 
-    /// Says that the unit is to go: from now on it is that of a dead owner whenever it is let go of, also if it stood before,
-    /// until it is ended. To be called before the first of its steps is taken back, so that what is only half there does not
-    /// count as standing if this process dies. What its owner keeps in its directory stays until the end.
+    /// Says that the unit is to go: from now on it is that of a dead owner whenever it is let go of, also if it
+    /// stood before, until it is ended. To be called before the first of its steps is taken back, so that what is
+    /// only half there does not count as standing if this process dies. What its owner keeps in its directory
+    /// stays until the end.
     ///
     /// # Errors
     /// That cannot be written down; nothing has changed then.

@@ -41,8 +41,8 @@ impl Register for SetLinkAttribute {
         self.value
     }
 
-    /// The kernel lets a card have another number of virtual functions only by way of none (`EBUSY` from `sriov_numvfs_store` in
-    /// drivers/pci/iov.c), and takes them from their users without asking.
+    /// The kernel lets a card have another number of virtual functions only by way of none (`EBUSY` from
+    /// `sriov_numvfs_store` in drivers/pci/iov.c), and takes them from their users without asking.
     fn refusal(&self, at: &At<'_>, was: &u64) -> Result<Option<String>, StepError> {
         if self.attribute != LinkAttribute::VirtualFunctions || *was == 0 || *was == self.value {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! How long a card delays its interrupts: a driver may change other numbers of it together with one.
 //!
-//! `mlx5e_ethtool_set_coalesce` (drivers/net/ethernet/mellanox/mlx5/core/en_ethtool.c) gives microseconds and packets the
-//! driver's defaults whenever the adaptive mode begins or ends.
+//! `mlx5e_ethtool_set_coalesce` (drivers/net/ethernet/mellanox/mlx5/core/en_ethtool.c) gives microseconds and packets
+//! the driver's defaults whenever the adaptive mode begins or ends.
 
 use std::collections::BTreeMap;
 
@@ -43,9 +43,9 @@ impl OfCard<'_> {
         Ok(written)
     }
 
-    /// What is to be written where these are the delays now. What another program has set since the step stays. Where the
-    /// driver chooses, a number is its own: it changes by itself, and some refuse another (`virtnet_set_coalesce` in
-    /// drivers/net/virtio_net.c).
+    /// What is to be written where these are the delays now. What another program has set since the step
+    /// stays. Where the driver chooses, a number is its own: it changes by itself, and some refuse
+    /// another (`virtnet_set_coalesce` in drivers/net/virtio_net.c).
     fn missing(&self, now: &Delays) -> Delays {
         let is_on = |delays: &Delays, delay: Delay| {
             delay.adaptive().is_some_and(|switch| delays.get(&switch).is_some_and(|on| *on != 0))

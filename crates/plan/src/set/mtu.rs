@@ -48,8 +48,9 @@ impl Register for SetLinkMtu {
         Tool("ip", place).run(&format!("link set dev {} mtu {}", word(&self.link), self.mtu))
     }
 
-    /// More than the driver takes is refused. A link on which IPv6 has an MTU of its own is refused, too. When the link's MTU changes, the kernel overwrites that
-    /// of IPv6 (`addrconf_notify` in net/ipv6/addrconf.c), and with it the routes that a router announced with it.
+    /// More than the driver takes is refused. A link on which IPv6 has an MTU of its own is refused, too. When the
+    /// link's MTU changes, the kernel overwrites that of IPv6 (`addrconf_notify` in net/ipv6/addrconf.c), and with it
+    /// the routes that a router announced with it.
     fn refusal(&self, at: &At<'_>, was: &u32) -> Result<Option<String>, StepError> {
         let link = at.name();
         if let Some(most) = at.link().mtu_max.filter(|most| self.mtu > *most) {

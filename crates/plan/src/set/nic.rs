@@ -12,8 +12,8 @@ use crate::error::StepError;
 use crate::lifetime::Lifetime;
 use crate::show::{inside, word};
 
-/// Set one of the numbers of a network card. With a new number of queues goes what was set for each of them, and a driver may
-/// change other delays of interrupts together with one; undo brings these back, too.
+/// Set one of the numbers of a network card. With a new number of queues goes what was set for each of them, and a
+/// driver may change other delays of interrupts together with one; undo brings these back, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetNic {
     /// The link of the card.

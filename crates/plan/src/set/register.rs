@@ -92,7 +92,8 @@ pub(crate) trait Register: Stored {
         Ok(None)
     }
 
-    /// What else has the object of the register by now, as a phrase. A value that could be the step's own then belongs to that.
+    /// What else has the object of the register by now, as a phrase. A value that could be the step's own
+    /// then belongs to that.
     fn taken(&self, _at: &At<'_>) -> Result<Option<String>, StepError> {
         Ok(None)
     }

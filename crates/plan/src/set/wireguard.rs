@@ -14,8 +14,8 @@ use crate::show::{inside, quoted, word};
 
 /// Give a WireGuard device the private key that a file holds, and its port.
 ///
-/// The key is read from the file when the device gets it. Plans, journals and commands have the file's name and the public
-/// key: by that one, which the kernel gives too, they know whether the device still has it.
+/// The key is read from the file when the device gets it. Plans, journals and commands have the file's name and the
+/// public key: by that one, which the kernel gives too, they know whether the device still has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetWireGuard {
     /// The name of the device.

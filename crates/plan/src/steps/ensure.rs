@@ -140,8 +140,8 @@ pub(super) struct EnsureAddress<'s> {
 }
 
 impl Effect for EnsureAddress<'_> {
-    /// Two addresses whose subnets overlap would both be the way to the same neighbours. One list of the link's addresses
-    /// answers that and whether the step is so: a look would ask for it once more.
+    /// Two addresses whose subnets overlap would both be the way to the same neighbours. One list of the link's
+    /// addresses answers that and whether the step is so: a look would ask for it once more.
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
         let EnsureAddress { link, address } = self;
         let index = existing_index(kernel, place, link)?;

@@ -13,9 +13,9 @@ use crate::look::StepState;
 use crate::show::{joined, netns_operand, ours, quoted, word};
 use crate::{Kernel, Place};
 
-/// Replaces the guard of a node by that of this version while pods send: each frame meets the old one or the new one, and
-/// pods and counters stay. Filters are replaced at the links of `place`. Nothing is written down, and nothing undoes it: the
-/// undo of the steps that loaded and attached the old one is that of the new one too.
+/// Replaces the guard of a node by that of this version while pods send: each frame meets the old one or the new one,
+/// and pods and counters stay. Filters are replaced at the links of `place`. Nothing is written down, and nothing
+/// undoes it: the undo of the steps that loaded and attached the old one is that of the new one too.
 ///
 /// # Errors
 /// As for [`guard::replace`].
@@ -23,7 +23,8 @@ pub fn replace_guard(kernel: &mut Kernel, place: &Place, of: &Guard) -> Result<g
     Ok(kernel.at(place)?.netns.run(|| guard::replace(&of.folder()))??)
 }
 
-/// Does what [`replace_guard`] does where a node's guard is another build's. `None`: it is this one's, and nothing is changed.
+/// Does what [`replace_guard`] does where a node's guard is another build's. `None`: it is this one's,
+/// and nothing is changed.
 ///
 /// # Errors
 /// As of [`replace_guard`], or it cannot be found out of which build it is.

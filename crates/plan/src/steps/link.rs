@@ -38,8 +38,9 @@ impl Effect for AddLink<'_> {
         Ok(kernel.at(place)?.netlink.link_add(self.0)?)
     }
 
-    /// An MTU is changed in place, but for a pair's, which has one at each end, and for a link that has no Ethernet address of
-    /// the plan's by which it is known again. A WireGuard device has none, and the step that gives it its key knows that.
+    /// An MTU is changed in place, but for a pair's, which has one at each end, and for a link that has no Ethernet
+    /// address of the plan's by which it is known again. A WireGuard device has none, and the step that gives it
+    /// its key knows that.
     fn adapts(&self, kernel: &mut Kernel, place: &Place, earlier: &Step) -> Result<bool, StepError> {
         let AddLink(wanted) = self;
         let (Step::AddLink(made), Some(mtu), None) = (earlier, wanted.mtu, wanted.kind.peer()) else {

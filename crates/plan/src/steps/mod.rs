@@ -86,8 +86,8 @@ pub(crate) trait Effect {
         Ok(None)
     }
 
-    /// The link by which others can come to use what the step made, so that its undo fails until they are gone. The link stays
-    /// where it is as long, so that another undo finds it.
+    /// The link by which others can come to use what the step made, so that its undo fails until they are gone. The
+    /// link stays where it is as long, so that another undo finds it.
     fn lends(&self) -> Option<IfName> {
         None
     }
@@ -136,7 +136,8 @@ pub(crate) trait Effect {
         None
     }
 
-    /// What distinguishes it from others of its kind with the same subject, which can stand beside it. It stands in files.
+    /// What distinguishes it from others of its kind with the same subject, which can stand beside it.
+    /// It stands in files.
     fn distinction(&self) -> String {
         String::new()
     }
@@ -149,7 +150,8 @@ pub(crate) trait Effect {
         self.identity()
     }
 
-    /// Whether it can take its place from an earlier step of the same unit at once, and leave to undo what that one found.
+    /// Whether it can take its place from an earlier step of the same unit at once, and leave to undo
+    /// what that one found.
     fn takes_over(&self) -> bool {
         false
     }

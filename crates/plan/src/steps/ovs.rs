@@ -1,8 +1,8 @@
 //! A private Open vSwitch in a node, its bridges and their ports.
 //!
 //! The daemons read their database, and make the kernel's part: a datapath, of which a namespace has one. What they
-//! would no longer take back, since they have ended, is taken from the kernel itself. Of a datapath in user space the kernel
-//! has the links that stand for it and its bridges, and the programs at its ports: both outlive the daemon.
+//! would no longer take back, since they have ended, is taken from the kernel itself. Of a datapath in user space the
+//! kernel has the links that stand for it and its bridges, and the programs at its ports: both outlive the daemon.
 
 use linux::IfName;
 use linux::netlink::OvsDatapaths;
@@ -171,8 +171,8 @@ impl Object for &OvsPort {
         Ok(self.switch().database()?.add_port(port)?)
     }
 
-    /// The daemon would take the program off the link by libxdp, which makes a directory for locks, `/run/xdp`, that stays.
-    /// What it finds without a program it leaves.
+    /// The daemon would take the program off the link by libxdp, which makes a directory for locks, `/run/xdp`, that
+    /// stays. What it finds without a program it leaves.
     fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         let device = opened.netlink.link(&self.device())?;
         if let (Some(device), OvsDatapathType::Netdev) = (&device, self.datapath) {
@@ -220,8 +220,8 @@ impl Object for &OvsPort {
     }
 }
 
-/// Takes away what the daemons have made in the kernel: the links of tunnels, and the datapath with the links of bridges; the
-/// link that stands for a datapath in user space.
+/// Takes away what the daemons have made in the kernel: the links of tunnels, and the datapath with the links of
+/// bridges; the link that stands for a datapath in user space.
 fn remove_datapath(opened: &OpenNetns) -> Result<(), StepError> {
     remove_link(opened, &link_name(USER_DATAPATH))?;
     let links = opened.netlink.links()?;

@@ -102,8 +102,8 @@ pub(super) fn of_another_version() -> String {
     "that of another version, whose maps this one cannot read".to_owned()
 }
 
-/// Takes away all that is pinned for a node. One unmount takes programs, maps and bpf links. What stands there is ours: the
-/// step refused a folder that existed.
+/// Takes away all that is pinned for a node. One unmount takes programs, maps and bpf links. What stands there is ours:
+/// the step refused a folder that existed.
 pub(super) fn unpin(node: &str, past: &Past) -> Result<UndoOutcome, StepError> {
     let folder = pins::folder(node);
     if !pins::exists(&folder) {
@@ -114,9 +114,9 @@ pub(super) fn unpin(node: &str, past: &Past) -> Result<UndoOutcome, StepError> {
 }
 
 /// Replaces the programs of a node by those of this version, with this configuration, while packets flow: each packet
-/// meets an old program or a new one. Pods, tunnels and counters stay. If the node splices sockets, those that join from
-/// now on have the new programs for that. Nothing is written down, and nothing undoes it: the undo of the steps that
-/// loaded and attached the old programs is that of the new ones too.
+/// meets an old program or a new one. Pods, tunnels and counters stay. If the node splices sockets, those that join
+/// from now on have the new programs for that. Nothing is written down, and nothing undoes it: the undo of the steps
+/// that loaded and attached the old programs is that of the new ones too.
 ///
 /// # Errors
 /// There is no such wire; or as for [`bpf::replace`].
@@ -129,8 +129,8 @@ pub fn replace_programs(
     Ok(kernel.at(place)?.netns.run(|| bpf::replace(&programs.folder(), &config))??)
 }
 
-/// Does what [`replace_programs`] does where a node's programs are another build's. `None`: they are this one's, and nothing is
-/// changed.
+/// Does what [`replace_programs`] does where a node's programs are another build's. `None`: they are this one's,
+/// and nothing is changed.
 ///
 /// # Errors
 /// As of [`replace_programs`], or it cannot be found out of which build they are.
@@ -215,8 +215,8 @@ impl Effect for AttachProgram<'_> {
         }
     }
 
-    /// Where the kernel has no list of programs at a link, another program is a filter. One that forwards must be alone; a
-    /// guard lets a packet go on to others' programs, as it would to the kernel.
+    /// Where the kernel has no list of programs at a link, another program is a filter. One that forwards must be
+    /// alone; a guard lets a packet go on to others' programs, as it would to the kernel.
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
         let opened = kernel.at(place)?;
         let Some(index) = listing.index(opened, &self.0.link)? else {

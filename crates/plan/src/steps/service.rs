@@ -16,9 +16,10 @@ use crate::look::StepState;
 use crate::show::quoted;
 use crate::{Kernel, Place, Step};
 
-/// Replaces the programs of a node, where they are another build's, by those of this one while sockets call: each call meets an
-/// old program or a new one, and Services stay. Nothing is written down, and nothing undoes it: the undo of the steps that
-/// loaded and attached the old programs is that of the new ones too. `None` if the node has none, or this build's.
+/// Replaces the programs of a node, where they are another build's, by those of this one while sockets call: each
+/// call meets an old program or a new one, and Services stay. Nothing is written down, and nothing undoes it: the
+/// undo of the steps that loaded and attached the old programs is that of the new ones too. `None` if the node has
+/// none, or this build's.
 ///
 /// # Errors
 /// As for [`services::replace`], or it cannot be found out of which build they are.
@@ -30,8 +31,8 @@ pub fn renew_services(programs: &ServicePrograms) -> Result<Option<services::Rep
     Ok(Some(services::replace(&folder)?))
 }
 
-/// Whether a node's programs are where this process sees them. Those of an agent in a container are in a bpffs that another
-/// container may lack.
+/// Whether a node's programs are where this process sees them. Those of an agent in a container are in a bpffs that
+/// another container may lack.
 pub fn has_services(programs: &ServicePrograms) -> bool {
     services::is_loaded(&programs.folder())
 }
@@ -108,8 +109,8 @@ impl Effect for AttachServices<'_> {
         Ok(services::attach(&self.0.folder(), &self.0.cgroup)?)
     }
 
-    /// A control group has another path in a container than on its machine: where the programs are at the group of this path
-    /// already, there is nothing to do, and no call is missed.
+    /// A control group has another path in a container than on its machine: where the programs are at the group of this
+    /// path already, there is nothing to do, and no call is missed.
     fn adapts(&self, _: &mut Kernel, _: &Place, earlier: &Step) -> Result<bool, StepError> {
         let is_of_same = matches!(earlier, Step::AttachServices(earlier) if earlier.node == self.0.node);
         Ok(is_of_same && self.0.cgroup.exists() && self.missing()?.is_empty())
@@ -259,7 +260,8 @@ impl ReplaceService<'_> {
         found.is_whole && found.service == self.0.service
     }
 
-    /// Whether the step has made it, or an undo of it that was killed has left it so: an entry is last without backends.
+    /// Whether the step has made it, or an undo of it that was killed has left it so: an entry
+    /// is last without backends.
     fn is_ours(&self, found: &FoundService) -> bool {
         let Service { affinity_s, backends, .. } = &found.service;
         self.is_as_planned(found) || (*affinity_s == 0 && backends.is_empty())

@@ -1,9 +1,9 @@
 //! How any register is set, looked at and put back.
 //!
 //! Every question is a look: a value that was read once is held against what the step asks for, and the answer is a
-//! [`StepState`]. Preview and verify ask about a value that they have at hand, since another look would read it again. Undo
-//! looks twice, for its step and for the way back from it: three values are in question then, what was there before, what the
-//! step left, and what is found.
+//! [`StepState`]. Preview and verify ask about a value that they have at hand, since another look would read it again.
+//! Undo looks twice, for its step and for the way back from it: three values are in question then, what was there
+//! before, what the step left, and what is found.
 
 use linux::IfName;
 use linux::netlink::LinkInfo;
@@ -223,8 +223,9 @@ impl<R: JournaledRegister> Sets<'_, R> {
         StepState::of(self.0.is_same(values.found, values.was), || self.0.phrase(values.found))
     }
 
-    /// How the step stands that undo is to take back, which asks for what it left there: the kernel may have made another
-    /// value of the one that was asked for. A value that is the step's is yet another's where that one has the register by now.
+    /// How the step stands that undo is to take back, which asks for what it left there: the kernel may have made
+    /// another value of the one that was asked for. A value that is the step's is yet another's where that one has
+    /// the register by now.
     fn state_as_left(&self, at: &At<'_>, values: &Times<'_, R::Value>) -> Result<StepState, StepError> {
         if !self.0.is_ours(values) {
             return Ok(StepState::otherwise(self.0.phrase(values.found)));

@@ -266,7 +266,8 @@ impl SharedStep<'_> {
     }
 }
 
-/// A claimed step, and its past as if the unit of `intent` had done it; `None`: it was so already, and nothing was done.
+/// A claimed step, and its past as if the unit of `intent` had done it; `None`: it was so already,
+/// and nothing was done.
 fn claimed(intent: &Intent, claim: Claim) -> (Step, Option<Past>) {
     let Claim { step, before, after, .. } = claim;
     let placed = Placed { place: intent.placed.place.clone(), step: step.clone() };

@@ -42,8 +42,8 @@ impl Object for &WireGuardPeer {
         Ok(opened.wireguard()?.remove_peer(&self.dev, self.key)?)
     }
 
-    /// The kernel takes a peer as it is given or says why not (`set_peer` in drivers/net/wireguard/netlink.c), but for one with the
-    /// device's own key, which it leaves out without a word. To read one back it would list all.
+    /// The kernel takes a peer as it is given or says why not (`set_peer` in drivers/net/wireguard/netlink.c), but for
+    /// one with the device's own key, which it leaves out without a word. To read one back it would list all.
     fn is_read_back(&self) -> bool {
         false
     }

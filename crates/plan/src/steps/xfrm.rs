@@ -13,8 +13,8 @@ use crate::listing::Listing;
 use crate::look::StepState;
 use crate::show::{Tool, quoted};
 
-/// An association, and the file of its key. The key is read from the file when the kernel gets it. Plans, journals and commands
-/// have the file's name; whether the kernel still has the association they know by its number.
+/// An association, and the file of its key. The key is read from the file when the kernel gets it. Plans, journals and
+/// commands have the file's name; whether the kernel still has the association they know by its number.
 pub(super) struct KeyedState<'s> {
     pub(super) state: &'s XfrmState,
     pub(super) key_file: &'s Path,

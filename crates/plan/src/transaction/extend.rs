@@ -33,8 +33,9 @@ use super::{Account, LockedStore, OpenTransaction, Phase, TransactionError};
 use crate::{Journal, Plan};
 
 impl LockedStore {
-    /// Writes down that a plan is added to what is confirmed, and makes room for its journal. The plan is done by
-    /// [`LockedStore::apply`], and stays from [`LockedStore::await_confirmation`] on, which has nothing to wait for then.
+    /// Writes down that a plan is added to what is confirmed, and makes room for its journal. The plan is
+    /// done by [`LockedStore::apply`], and stays from [`LockedStore::await_confirmation`] on, which has
+    /// nothing to wait for then.
     ///
     /// # Errors
     /// Nothing stands, or it is not confirmed; there is no room; the journal cannot be gone on with. Nothing was
@@ -59,8 +60,8 @@ impl LockedStore {
     }
 
     /// Opens the journal of what is being applied once more: for steps that were not known before the first ones were
-    /// done, such as those for interrupts of queues that were not there. They are done by [`LockedStore::apply`] too, and
-    /// taken back with the first.
+    /// done, such as those for interrupts of queues that were not there. They are done by [`LockedStore::apply`] too,
+    /// and taken back with the first.
     ///
     /// # Errors
     /// There is no room, or the journal cannot be gone on with.

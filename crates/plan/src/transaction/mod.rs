@@ -168,8 +168,8 @@ impl LockedStore {
         }
     }
 
-    /// Does the plan that [`LockedStore::begin`] or [`LockedStore::extend`] has written down. If a step fails, those of this plan
-    /// before it are taken back at once.
+    /// Does the plan that [`LockedStore::begin`] or [`LockedStore::extend`] has written down. If a step fails, those of
+    /// this plan before it are taken back at once.
     ///
     /// # Errors
     /// [`TransactionError::Apply`] with how taking back went.

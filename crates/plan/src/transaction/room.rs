@@ -1,4 +1,5 @@
-//! Room on the disk for a journal that is about to grow: a file of that size, which goes when the journal has been written.
+//! Room on the disk for a journal that is about to grow: a file of that size, which goes when the
+//! journal has been written.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -1,6 +1,7 @@
 //! Which steps undo takes back by themselves, and which go with a namespace that it removes.
 //!
-//! It follows from the journal alone, and from whether the namespaces that it made are still those. Nothing is asked here.
+//! It follows from the journal alone, and from whether the namespaces that it made are still those.
+//! Nothing is asked here.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +20,9 @@ pub(super) struct Way {
     guests: BTreeSet<(NetnsName, IfName)>,
 }
 
-/// The steps that [`crate::undo`] would take back, last first, if the namespaces that the journal made are still those: each with
-/// the namespace that takes its effects along when it is removed. Nothing is done, and the kernel is not asked.
+/// The steps that [`crate::undo`] would take back, last first, if the namespaces that the journal made are still
+/// those: each with the namespace that takes its effects along when it is removed. Nothing is done, and the
+/// kernel is not asked.
 pub fn way_back(journal: &Journal) -> Vec<(Placed, Option<NetnsName>)> {
     let pasts = super::pasts(journal);
     let way = Way::of(&pasts, |_, _| true);
@@ -48,8 +50,9 @@ impl Way {
     pub(super) fn goes_with<'p>(&self, past: &'p Past) -> Option<&'p NetnsName> {
         let Placed { place, step } = &past.intent.placed;
         let (name, effect) = (place.name()?, step.effect());
-        // What was set at a link that comes back comes back with it. What stands on it would go on holding it until the kernel
-        // ends the namespace, some time after its name: a card takes no macvlan link while it has an ipvlan link.
+        // What was set at a link that comes back comes back with it. What stands on it would go on holding it
+        // until the kernel ends the namespace, some time after its name: a card takes no macvlan link while it
+        // has an ipvlan link.
         let rests_on = effect.rests_on(place).and_then(|(at, link)| Some((at.name()?.clone(), link)));
         if rests_on.is_some_and(|link| self.guests.contains(&link)) {
             return None;

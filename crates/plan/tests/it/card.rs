@@ -255,8 +255,8 @@ fn a_link_comes_back_from_a_namespace_that_goes_as_it_was() {
     }
 }
 
-/// What stood on a card in namespaces of ours is gone when the card is back, also where somebody holds such a namespace: a
-/// card takes no macvlan link while it has an ipvlan link.
+/// What stood on a card in namespaces of ours is gone when the card is back, also where somebody holds such a
+/// namespace: a card takes no macvlan link while it has an ipvlan link.
 #[test]
 fn nothing_stands_on_a_link_that_has_come_back() {
     let Some(ground) = Ground::new() else { return };

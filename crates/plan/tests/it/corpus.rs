@@ -74,7 +74,8 @@ fn every_step_has_a_journal_in_the_corpus() {
     assert!(missing.is_empty(), "no input in fuzz/corpus/journal has {missing:?}");
 }
 
-/// What stands on a link that comes back from a namespace is undone before it, and the rest of a namespace goes with it.
+/// What stands on a link that comes back from a namespace is undone before it, and the rest of a
+/// namespace goes with it.
 #[test]
 fn the_way_back_is_planned_from_the_journal_alone() {
     let mut ways = Vec::new();

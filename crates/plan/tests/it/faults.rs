@@ -33,8 +33,8 @@ fn is_regular(outcome: &Undone) -> bool {
     }
 }
 
-/// Runs the sample with each fault. What takes long is the kernel, which takes links and namespaces away only when no CPU
-/// uses them any more, so several prepared worlds have a share of the faults each.
+/// Runs the sample with each fault. What takes long is the kernel, which takes links and namespaces away only when no
+/// CPU uses them any more, so several prepared worlds have a share of the faults each.
 fn check(faults: impl Iterator<Item = Fault>) {
     let faults: Vec<Fault> = faults.collect();
     in_worlds(|first| check_in_one(faults.iter().skip(first).step_by(WORLDS)));
@@ -105,7 +105,8 @@ fn undo_may_die_after_any_line() {
     });
 }
 
-/// Undo dies after so many lines of its own, and a second one comes to the end. Whether the first one had done so already.
+/// Undo dies after so many lines of its own, and a second one comes to the end. Whether the first one
+/// had done so already.
 fn undo_dies(scene: &Scene, plan: &Plan, dead_after: usize) -> bool {
     let lines = scene.apply(plan, Fault::None).expect("the plan applies");
     let mut journal = Journal::open(&scene.path()).expect("the journal is whole");

@@ -329,7 +329,8 @@ fn a_journal_forgets_what_is_undone() {
     scene.assert_as_before("after undo");
 }
 
-/// Dies or fails at each line and at each step of those whose places are free, which are all written down before the first.
+/// Dies or fails at each line and at each step of those whose places are free, which are all written
+/// down before the first.
 #[test]
 fn steps_on_free_places_are_noted_at_once() {
     if !require_root() {
@@ -407,8 +408,8 @@ fn a_place_that_is_taken_meanwhile_is_given_back() {
     assert!(back.contains("dev own0 proto 77"), "{back}");
 }
 
-/// A process that dies has written down steps that it did not begin. What another program has made in their places since is
-/// not the step's, and comes back.
+/// A process that dies has written down steps that it did not begin. What another program has made in their places
+/// since is not the step's, and comes back.
 #[test]
 fn what_comes_into_a_place_after_a_death_is_given_back() {
     if !require_root() {

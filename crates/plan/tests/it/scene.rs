@@ -60,8 +60,8 @@ impl Scene {
         (results, journal)
     }
 
-    /// Undo of a plan takes all of it, of the whole and wherever apply stopped. Returns how many lines the journal of the whole
-    /// has.
+    /// Undo of a plan takes all of it, of the whole and wherever apply stopped. Returns how many lines the journal
+    /// of the whole has.
     #[track_caller]
     pub(crate) fn assert_undo_takes_all(&self, plan: &Plan) -> usize {
         let lines = self.apply(plan, Fault::None).expect("the plan can be applied");
@@ -73,8 +73,8 @@ impl Scene {
         lines
     }
 
-    /// Applies with a fault after each step, and dies after each line of a journal of so many `lines`. Undo of each must
-    /// come to its end; `check` looks at what it leaves.
+    /// Applies with a fault after each step, and dies after each line of a journal of so many `lines`. Undo of each
+    /// must come to its end; `check` looks at what it leaves.
     #[track_caller]
     pub(crate) fn undo_wherever_apply_stops(&self, plan: &Plan, lines: usize, check: impl Fn(&str)) {
         let steps = (0..plan.steps.len()).map(Fault::AfterStep);

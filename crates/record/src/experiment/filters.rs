@@ -6,8 +6,8 @@ use crate::workload::ETHERNET_BYTES;
 use crate::{Wire, WorkloadKind};
 
 impl Experiment {
-    /// Checks that filters are in a race of packets or beside a flood. A race of packets has nothing else to compare: its
-    /// frames are made, judged and end on one CPU, without a client, a connection or a rate.
+    /// Checks that filters are in a race of packets or beside a flood. A race of packets has nothing else to compare:
+    /// its frames are made, judged and end on one CPU, without a client, a connection or a rate.
     pub(crate) fn validate_filters(&self) -> Result<(), ExperimentError> {
         if self.workload.kind != WorkloadKind::Packets {
             let of_candidate = self.candidates.iter().find_map(|candidate| candidate.filter);

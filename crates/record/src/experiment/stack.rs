@@ -39,14 +39,14 @@ pub enum StackWait {
     /// It sleeps until the kernel wakes it.
     #[default]
     Sleep,
-    /// It looks again and again, and sleeps when nothing has come for 10 ms. By RDMA verbs the client looks for its answers in
-    /// the same way.
+    /// It looks again and again, and sleeps when nothing has come for 10 ms. By RDMA verbs the client looks for its
+    /// answers in the same way.
     Spin,
 }
 
 impl StackWait {
-    /// Whether the threads that wait so hardly sleep. Under `SCHED_FIFO` they would keep the kernel's own work from their
-    /// CPU, so they run under the normal scheduling policy.
+    /// Whether the threads that wait so hardly sleep. Under `SCHED_FIFO` they would keep the kernel's own work from
+    /// their CPU, so they run under the normal scheduling policy.
     pub fn hardly_sleeps(self) -> bool {
         self == StackWait::Spin
     }

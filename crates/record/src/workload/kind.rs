@@ -20,8 +20,8 @@ pub enum WorkloadKind {
     TcpRr,
     /// A datagram and an answer of as many bytes.
     UdpRr,
-    /// A message and an answer of as many bytes: by RDMA verbs, or over TCP as [`WorkloadKind::TcpRr`], as the candidate's
-    /// [`crate::Stack`] says.
+    /// A message and an answer of as many bytes: by RDMA verbs, or over TCP as [`WorkloadKind::TcpRr`], as
+    /// the candidate's [`crate::Stack`] says.
     Verbs,
     /// Bytes from the client to the server, without a limit.
     TcpStream,

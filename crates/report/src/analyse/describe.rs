@@ -23,8 +23,9 @@ pub(super) fn void_reasons(void: &[&TrialRecord]) -> Vec<VoidReason> {
     worst.into_values().map(|(trials, _, reason)| VoidReason { reason, trials }).collect()
 }
 
-/// Slices in which a candidate left most requests without an answer. That is not the machine's doing, as other void trials are:
-/// path, machine and generator were found in order before it was asked. They are repeated, so no percentile has them.
+/// Slices in which a candidate left most requests without an answer. That is not the machine's doing, as other
+/// void trials are: path, machine and generator were found in order before it was asked. They are repeated, so
+/// no percentile has them.
 pub(super) fn silent_slices(cell: &Cell<'_>) -> Option<String> {
     let is_silent = |void: &Void| VoidKind::of(void) == VoidKind::Unanswered;
     let silent = cell.void.iter().filter(|trial| trial.void.as_ref().is_some_and(is_silent)).count();

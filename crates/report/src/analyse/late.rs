@@ -1,8 +1,8 @@
 //! Late answers by their causes, at percentiles.
 //!
-//! A percentile is a place in the order of answers, so what it is made of is shown by the answers around that place, and
-//! not by all beyond it, of which the longest would hide the others. The answers beyond p99 are cut into steps, each
-//! half as many as the step before it; a percentile has the shares of the step that it lies in. Within a step, a
+//! A percentile is a place in the order of answers, so what it is made of is shown by the answers around that place,
+//! and not by all beyond it, of which the longest would hide the others. The answers beyond p99 are cut into steps,
+//! each half as many as the step before it; a percentile has the shares of the step that it lies in. Within a step, a
 //! cause's share is its answers' excess over the median, divided by the excess of all answers of the step.
 
 use record::{Cause, Entrant, Histogram, Late, Load};

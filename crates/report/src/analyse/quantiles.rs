@@ -17,8 +17,8 @@ pub(super) fn whole(cell: &Cell<'_>, whole: &Whole) -> Quantiles {
     with_age(quantiles(&whole.response, whole.beyond), cell, whole.beyond, TrialRecord::unanswered)
 }
 
-/// The greatest is at least the age of the oldest request that was given up. A trial has the age of one: it is taken where
-/// any request of the trial that counts has no answer.
+/// The greatest is at least the age of the oldest request that was given up. A trial has the age of one: it is taken
+/// where any request of the trial that counts has no answer.
 fn with_age(
     times: Quantiles,
     cell: &Cell<'_>,

@@ -128,7 +128,8 @@ fn curve(cell: &Cell<'_>) -> Vec<CurvePoint> {
         .collect()
 }
 
-/// So many nanoseconds of a node's CPUs as microseconds a request; `None` where no clock ran, or no request was answered.
+/// So many nanoseconds of a node's CPUs as microseconds a request; `None` where no clock ran, or
+/// no request was answered.
 fn us_per_request(cpu: &CpuTime, spent_ns: u64, done: f64) -> Option<f64> {
     (done > 0.0 && cpu.all_ns() > 0).then(|| spent_ns as f64 / done / 1e3)
 }

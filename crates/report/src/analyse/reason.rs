@@ -19,8 +19,8 @@ pub(super) fn reason(judged: &Judgement, measure: Measure, reference: &str) -> S
     }
 }
 
-/// "p99 × 1.23 (1.10 to 1.37 at 98.8 %)", or, of requests without an answer, "p99 lies among the requests without an answer,
-/// 2 % here and 0 % of host: answered × 0.980 (0.978 to 0.982 at 98.8 %)".
+/// "p99 × 1.23 (1.10 to 1.37 at 98.8 %)", or, of requests without an answer, "p99 lies among the requests without an
+/// answer, 2 % here and 0 % of host: answered × 0.980 (0.978 to 0.982 at 98.8 %)".
 fn test_text(test: &Test, measure: Measure, reference: &str) -> String {
     let Compared::Answered { shares, open } = test.compared else { return interval_text(test, measure) };
     let [own, others] = shares.map(|share| figures::percent(1.0 - share));

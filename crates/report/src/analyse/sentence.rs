@@ -116,8 +116,8 @@ fn compared(
     format!("{}: {}", named(race, load), parts.join("; "))
 }
 
-/// How large a difference a contender may have and still not be told from the reference, as a share: half of the interval
-/// that the test used, or the noise if that is more.
+/// How large a difference a contender may have and still not be told from the reference, as a share: half of the
+/// interval that the test used, or the noise if that is more.
 fn resolution(comparisons: &Comparisons, contender: &Ranked, load: usize, of: Statistic) -> f64 {
     let judged = comparisons.judged(contender.entrant, load);
     let tested = judged.tests().iter().find(|test| test.of == of);
@@ -127,8 +127,8 @@ fn resolution(comparisons: &Comparisons, contender: &Ranked, load: usize, of: St
 }
 
 /// "p50 +3 % (+1 … +5), p99 +9 % (+4 … +14)"; what contradicts the verdict stands behind what decided it: "p99 ×135
-/// (×28 … ×649), but p50 −61 % (−67 … −55)". What decides by requests without an answer says so: "requests without an answer
-/// 2 % (host 0 %), but p50 −5 % (−7 … −3)".
+/// (×28 … ×649), but p50 −61 % (−67 … −55)". What decides by requests without an answer says so: "requests without an
+/// answer 2 % (host 0 %), but p50 −5 % (−7 … −3)".
 fn detail(
     comparisons: &Comparisons,
     contender: &Ranked,

@@ -69,8 +69,8 @@ fn left_out(cell: &Cell<'_>, weights: &[u64]) -> Option<f64> {
     (measured_ns > 0).then(|| sum(|unit| unit.0) as f64 / measured_ns as f64)
 }
 
-/// What a reader must know of stalls: how much was left out, what the witness changed, and beside whom the machine stood
-/// still more often than beside the reference.
+/// What a reader must know of stalls: how much was left out, what the witness changed, and beside whom the machine
+/// stood still more often than beside the reference.
 pub(super) fn notes(race: &RaceRecord, cells: &Cells<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(why) = race.header.machine.facts.get("witness of stalls") {
@@ -112,8 +112,8 @@ pub(super) fn notes(race: &RaceRecord, cells: &Cells<'_>) -> Vec<String> {
     notes
 }
 
-/// Which servers, or switches before them, run under another scheduling policy than the reference's server, so that their tails
-/// are not compared.
+/// Which servers, or switches before them, run under another scheduling policy than the reference's server, so that
+/// their tails are not compared.
 fn scheduled_apart(race: &RaceRecord, cells: &Cells<'_>) -> Option<String> {
     let apart = race.header.entrants.iter().zip(&cells.apart).filter(|(_, apart)| **apart);
     let names: Vec<&str> = apart.map(|(entrant, _)| entrant.name.as_str()).collect();

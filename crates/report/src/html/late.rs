@@ -1,5 +1,5 @@
-//! Why answers are late: for each candidate the tail beyond p99 as a stacked curve, whose height is the response time and
-//! whose layers are the causes; and the same as a table.
+//! Why answers are late: for each candidate the tail beyond p99 as a stacked curve, whose height is the response time
+//! and whose layers are the causes; and the same as a table.
 
 use record::Cause;
 

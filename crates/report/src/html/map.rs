@@ -1,5 +1,5 @@
-//! The page of a race of all pairs: a matrix for each path, coloured by ratio, with each figure's interval as text; what is
-//! worse than the rest; and how pairs were compared.
+//! The page of a race of all pairs: a matrix for each path, coloured by ratio, with each figure's interval as text;
+//! what is worse than the rest; and how pairs were compared.
 
 use record::NodeInZone;
 

@@ -63,8 +63,8 @@ pub fn search_page(search: &SearchRecord) -> String {
     whole(&search::title(search), Sources { style: "", script: "" }, |m| search::body(m, search))
 }
 
-/// The page of a race of all pairs, likewise. `page` leads from a client's and a server's node to the page of their race, if
-/// it has one.
+/// The page of a race of all pairs, likewise. `page` leads from a client's and a server's node to the page of their
+/// race, if it has one.
 pub fn map_page(map: &PairsMap, page: &dyn Fn(&str, &str) -> Option<String>) -> String {
     whole(&map.experiment, Sources { style: "", script: "" }, |m| map::body(m, map, page))
 }

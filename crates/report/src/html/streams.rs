@@ -1,4 +1,5 @@
-//! The data volume of downloads and streams, or the cost of packets, as a table; empty for races that are judged by times.
+//! The data volume of downloads and streams, or the cost of packets, as a table; empty for races that
+//! are judged by times.
 
 use record::Measure;
 

@@ -191,8 +191,8 @@ fn a_default_race_draws_all_it_has() {
     let html = page(&fixture::race());
     let tags = tags(&html);
     let marks = tags.iter().filter(|tag| tag.name == "g" && tag.attrs.contains_key("data-f")).count();
-    // Eight with a ratio × (three loads × three statistics: p50, p99, and throughput or typical p99), nine bars of capacity,
-    // nine × three loads × two nodes × total and share.
+    // Eight with a ratio × (three loads × three statistics: p50, p99, and throughput or typical p99), nine bars of
+    // capacity, nine × three loads × two nodes × total and share.
     assert_eq!(marks, 2 * (8 * 3 * 3 + 9 + 9 * 3 * 2 * 2));
     assert!(html.len() < 320_000, "{} bytes", html.len());
 }

@@ -164,9 +164,9 @@ fn ink(candidate: &Candidate, rate: &RateSummary) -> Ink {
     }
 }
 
-/// What a difference must be more than (of a candidate that left a race before its end the noise is that of its own builds,
-/// which the reason of its verdict has), and the level of the intervals that verdicts rest on, which are wider than those of
-/// the table.
+/// What a difference must be more than (of a candidate that left a race before its end the noise is that of its own
+/// builds, which the reason of its verdict has), and the level of the intervals that verdicts rest on, which are wider
+/// than those of the table.
 fn noise_line(noise: &Noise, measure: Measure, over: &str, levels: &str) -> String {
     let floors = match (measure, noise.requested_rps) {
         (Measure::Latency, Some(_)) => {
@@ -191,8 +191,8 @@ fn noise_line(noise: &Noise, measure: Measure, over: &str, levels: &str) -> Stri
     )
 }
 
-/// "; so is what an interval at 99.3 % leaves open (the table's are at 95 %)". Empty where the table has the intervals of
-/// the tests, as of a single one.
+/// "; so is what an interval at 99.3 % leaves open (the table's are at 95 %)". Empty where the table has the intervals
+/// of the tests, as of a single one.
 fn levels(summary: &Summary, load: usize, racing: &[(&Candidate, &RateSummary)]) -> String {
     let contenders = racing.iter().filter(|(candidate, _)| candidate.role == Role::Contender);
     let Some(tested) = figures::level_range(contenders.filter_map(|(_, rate)| rate.level)) else {
@@ -280,8 +280,8 @@ fn resumed(handshakes: Handshakes) -> String {
     format!("{} of {} resumed a session", figures::percent(share), counted(all, "TLS handshake"))
 }
 
-/// The candidates with void trials, and with slices of which no repeat counts either; the page has each reason, and the notes
-/// those that are not the machine's.
+/// The candidates with void trials, and with slices of which no repeat counts either; the page has each reason, and the
+/// notes those that are not the machine's.
 fn void(racing: &[(&Candidate, &RateSummary)]) -> String {
     let counts = |of: fn(&RateSummary) -> u64, noun: &str| -> Vec<String> {
         let some = racing.iter().filter(|(_, rate)| of(rate) > 0);
@@ -326,8 +326,8 @@ fn needs(racing: &[(&Candidate, &RateSummary)]) -> String {
     }
 }
 
-/// How long the race would have to be for ±3 %, for the candidate that needs longest, and of which candidates that is not
-/// known.
+/// How long the race would have to be for ±3 %, for the candidate that needs longest, and of which candidates
+/// that is not known.
 fn precision(racing: &[(&Candidate, &RateSummary)]) -> String {
     let contenders: Vec<(&str, &[Precision])> = racing
         .iter()

@@ -5,8 +5,8 @@ use report::{Style, analyse};
 
 use crate::made::{Plan, Truth};
 
-/// A race in which one CPU takes all interrupts and packets, and in the candidate `spread` two share the packets. The server's card
-/// interrupts for every second request, and in every other build for every fourth.
+/// A race in which one CPU takes all interrupts and packets, and in the candidate `spread` two share the packets. The
+/// server's card interrupts for every second request, and in every other build for every fourth.
 fn race() -> RaceRecord {
     let mut race = Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("spread", 1.0)]) }.race();
     race.header.experiment.underlay.wire = Some(Card::Igb);

@@ -1,5 +1,5 @@
-//! The map of a race of all pairs, from generated records with known truth: what is planted is found and named, and nothing
-//! else is.
+//! The map of a race of all pairs, from generated records with known truth: what is planted is found and named,
+//! and nothing else is.
 
 use record::{End, NodeInZone, NodePair, RaceRecord};
 use report::{PairsMap, Style, Verdict, analyse, html, json_of_pairs, map, map_table};
@@ -243,8 +243,8 @@ fn records_of_a_map_are_read_back_and_its_json_is_what_the_schema_says() {
     assert!(!of_map.is_valid(&strange));
 }
 
-/// Between two nodes the pods cannot carry the higher rate: all pairs are compared at the lower one, and the map names the
-/// pair. A pair whose race ended before its first round says nothing of any load.
+/// Between two nodes the pods cannot carry the higher rate: all pairs are compared at the lower one, and the map names
+/// the pair. A pair whose race ended before its first round says nothing of any load.
 #[test]
 fn a_rate_past_a_capacity_somewhere_is_not_compared_at() {
     let nodes = names(&["a", "b", "c"]);

@@ -94,7 +94,8 @@ fn streams_of_bytes_and_downloads_are_read_by_bandwidth() {
     );
 }
 
-/// A race of packets, each of which takes 100 ns on the host after it was made, and 1.5 times as long with the first filter.
+/// A race of packets, each of which takes 100 ns on the host after it was made, and 1.5 times as long
+/// with the first filter.
 fn packets() -> RaceRecord {
     let mut race = race(WorkloadKind::Packets, vec![None]);
     for trial in race.rounds.iter_mut().flat_map(|round| &mut round.trials) {

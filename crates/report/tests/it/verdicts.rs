@@ -45,8 +45,8 @@ fn what_differs_is_found_with_its_sign() {
     assert!(worse >= 0.9 && better >= 0.9, "{worse} and {better}");
 }
 
-/// A server that spins, or one behind a switch in user space, is slower at the tail and at the median, and runs under another
-/// scheduling policy or not.
+/// A server that spins, or one behind a switch in user space, is slower at the tail and at the median, and runs under
+/// another scheduling policy or not.
 #[test]
 fn a_tail_under_another_scheduling_policy_has_no_verdict() {
     let judged = |scheduling: &str, cpu_us: Option<u32>, wait: StackWait, carried: bool| {

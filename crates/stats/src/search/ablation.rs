@@ -25,7 +25,8 @@ const ABLATION: f64 = 0.5;
 /// The fewest blocks of either.
 const BLOCKS_MIN: f64 = 6.0;
 
-/// The share of the winner's gain that a smaller set must keep. It must be proven to be better than the incumbent, besides.
+/// The share of the winner's gain that a smaller set must keep. It must be proven to be better
+/// than the incumbent, besides.
 const KEPT_MIN: f64 = 2.0 / 3.0;
 
 /// The share of the winner's gain that a smaller set must not be likely to lose. With blocks that scatter little, a
@@ -119,9 +120,9 @@ fn recheck<T: Trials>(
     Ok(kept.map_or_else(|| once_more(&tally, rules), |(_, smaller)| smaller))
 }
 
-/// The recheck's result for the winner, where no smaller set keeps its gain. The winner was confirmed before, with
-/// more blocks. So a gain that is only unproven here is no reason to drop it, but a gain that vanished is, and so is a guarded
-/// figure that is proven to be worse. The gain that is then given is the one that was proven.
+/// The recheck's result for the winner, where no smaller set keeps its gain. The winner was confirmed before, with more
+/// blocks. So a gain that is only unproven here is no reason to drop it, but a gain that vanished is, and so is a
+/// guarded figure that is proven to be worse. The gain that is then given is the one that was proven.
 fn once_more(tally: &Tally, rules: &Rules) -> Ablated {
     match judge(tally, WINNER, rules) {
         Confirmed::Yes { effect, harms } => Ablated::Again { effect, harms },

@@ -10,10 +10,11 @@ use crate::student_t_quantile;
 /// How many blocks compare the incumbent with itself.
 const BLOCKS: u32 = 8;
 
-/// The scatter of a visit above which there is no search, as a logarithm: 15 %. Finding a gain of a tenth would take some
-/// hundred blocks, and noise of that size has a cause that should be found first.
+/// The scatter of a visit above which there is no search, as a logarithm: 15 %. Finding a gain of a tenth would take
+/// some hundred blocks, and noise of that size has a cause that should be found first.
 const SCATTER_MAX: f64 = 0.139_762;
-/// Where the gain to find is large, a visit may scatter by this share of it, both as logarithms: a dozen blocks find the gain.
+/// Where the gain to find is large, a visit may scatter by this share of it, both as logarithms: a dozen
+/// blocks find the gain.
 const SCATTER_OF_GAIN: f64 = 0.25;
 
 /// The scatter and drift of the incumbent compared with itself.
@@ -112,7 +113,8 @@ fn visits_min(space: &Space) -> f64 {
     let search = if space.options() == 1 {
         0.0
     } else if space.fits_a_block() {
-        // A race that needs more than its part may have the screening's as well: the hold-out then has what it has elsewhere.
+        // A race that needs more than its part may have the screening's as well: the hold-out then has
+        // what it has elsewhere.
         super::halving::visits_min(space.all_arms().len()) / (shares.screening + shares.race)
     } else {
         let race = super::halving::visits_min(super::screening::RACING_MAX) / shares.race;

@@ -4,8 +4,9 @@ use super::space::ARMS_MAX;
 use super::{Arm, Space};
 use crate::Random;
 
-/// The cyclic generator of the design of Plackett and Burman (1946) in twelve runs: eleven columns, any two of which have
-/// each of the four combinations three times. The twelfth run has everything off, and is the incumbent of the block.
+/// The cyclic generator of the design of Plackett and Burman (1946) in twelve runs: eleven columns, any two of
+/// which have each of the four combinations three times. The twelfth run has everything off, and is the
+/// incumbent of the block.
 const GENERATOR: [bool; 11] = [true, true, false, true, true, true, false, false, false, true, false];
 
 /// The most settings of an arm: with more, the setting that broke it could not be identified, nor could the arm be

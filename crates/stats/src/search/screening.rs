@@ -33,7 +33,8 @@ fn alone(options: usize) -> f64 {
     (options + options.div_ceil(ARMS_MAX)) as f64
 }
 
-/// Screens the options within `visits` visits, and selects the arms for the race. `scatter_ln` is that of the calibration.
+/// Screens the options within `visits` visits, and selects the arms for the race. `scatter_ln` is
+/// that of the calibration.
 pub(super) fn screen<T: Trials>(
     space: &Space,
     scatter_ln: f64,

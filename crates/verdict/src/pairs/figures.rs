@@ -55,7 +55,8 @@ impl Figures {
         self.having(pairs, entrant, of, units).count()
     }
 
-    /// A middle of the figures of some pairs against one of others'. One that has fewer units, or no figure, is left out.
+    /// A middle of the figures of some pairs against one of others'. One that has fewer units, or no
+    /// figure, is left out.
     pub(super) fn contrast(
         &self,
         sides: [(&[usize], Middle); 2],

@@ -59,8 +59,8 @@ fn page(list: &str, texts: &BTreeMap<String, Vec<String>>) -> String {
     page
 }
 
-/// The packages of others that a package of ours is linked with, sorted by name: what it needs in no build script and in
-/// no test. What a procedural macro needs is among them, which does no harm.
+/// The packages of others that a package of ours is linked with, sorted by name: what it needs in no build script and
+/// in no test. What a procedural macro needs is among them, which does no harm.
 fn linked<'a>(metadata: &'a Value, ours: &str) -> Result<Vec<&'a Value>> {
     let list = |value: &'a Value| value.as_array().map(Vec::as_slice).unwrap_or_default();
     let packages = list(&metadata["packages"]);

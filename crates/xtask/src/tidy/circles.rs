@@ -1,5 +1,5 @@
-//! Circles between the files of a crate: where one file uses another, that one does not use it, nor by way of others. A module
-//! and those below it are one thing in several files, and may.
+//! Circles between the files of a crate: where one file uses another, that one does not use it, nor by way of others. A
+//! module and those below it are one thing in several files, and may.
 
 mod paths;
 
@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use self::paths::{Names, names};
 
-/// A file that may use another though that leads back to it, and why. The list gets shorter: what is part of no circle any
-/// more may not stay in it.
+/// A file that may use another though that leads back to it, and why. The list gets shorter: what is part of no circle
+/// any more may not stay in it.
 const EXCEPTIONS: [(&str, &str); 1] = [
     // A new namespace gets its loopback up, and a netlink socket is opened in a namespace.
     ("crates/linux/src/netlink/mod.rs", "crates/linux/src/netns.rs"),

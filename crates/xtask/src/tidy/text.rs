@@ -7,8 +7,6 @@ const TABLES: [&str; 0] = [];
 const LINES_MAX: usize = 500;
 /// The columns of a comment. rustfmt breaks none, so a wider one stays as it was typed.
 const COMMENT_MAX: usize = 120;
-/// Crates in which wider comments are still to be wrapped.
-const WIDE: [&str; 6] = ["bpf", "lab", "load", "plan", "record", "report"];
 
 /// Names that do not describe a file's content.
 const EMPTY_NAMES: [&str; 5] = ["util", "utils", "common", "helpers", "manager"];
@@ -56,7 +54,7 @@ fn offences_of_line(path: &str, line: &str, in_tests: bool) -> Vec<&'static str>
     {
         found.push("unfinished work is no comment; do it, or say in the manual what is not done");
     }
-    if is_wide_comment(line) && !WIDE.iter().any(|name| path.starts_with(&format!("crates/{name}/"))) {
+    if is_wide_comment(line) {
         found.push("a comment has 120 columns at most; wrap its paragraph");
     }
     if changes_namespace(code) && !path.starts_with("crates/linux/src/netns") {

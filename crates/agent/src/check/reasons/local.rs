@@ -83,8 +83,8 @@ impl Findings<'_> {
         })
     }
 
-    /// The steps of this family that are no longer so. Parameters of the node are reported once, and the state of a device with
-    /// the device.
+    /// The steps of this family that are no longer so. Parameters of the node are reported once, and the state of a
+    /// device with the device.
     fn lost(&self, scene: &mut Scene, part: &Plan) -> Result<Vec<Reason>, CheckError> {
         let mut reasons = Vec::new();
         for Lost { step, found } in scene.lost(part) {

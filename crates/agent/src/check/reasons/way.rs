@@ -283,8 +283,8 @@ impl Findings<'_> {
         if is_tunnel(&self.target.by) { tunnel.or_else(device) } else { scene.wire_name.clone() }
     }
 
-    /// Where the kernel would send by another link than that by which answers come, and drops them for it. IPv6 has no such
-    /// filter.
+    /// Where the kernel would send by another link than that by which answers come, and drops them for it. IPv6
+    /// has no such filter.
     fn reverse_path(
         &self,
         scene: &Scene,

@@ -125,7 +125,8 @@ pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     de::from_str(text).map_err(|error| format!("the answer makes no sense: {error}"))
 }
 
-/// What AWS's words have behind them if a role may not do something: text that only AWS can read, another one each time.
+/// What AWS's words have behind them if a role may not do something: text that only AWS can read,
+/// another one each time.
 const ENCODED: &str = "Encoded authorization failure message";
 
 /// The code and the words of a refusal.

@@ -17,8 +17,8 @@ const BYTES_MAX: usize = 16 << 20;
 
 type Connections<C> = hyper_util::client::legacy::Client<C, Full<Bytes>>;
 
-/// A client. What it needs for `https` it makes when it is asked first: most agents have no cloud, and the metadata service has
-/// no certificate, so that not all need the authorities of the machine.
+/// A client. What it needs for `https` it makes when it is asked first: most agents have no cloud, and the metadata
+/// service has no certificate, so that not all need the authorities of the machine.
 #[derive(Default)]
 pub(super) struct Client {
     plain: Option<Connections<HttpConnector>>,

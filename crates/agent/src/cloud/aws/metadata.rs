@@ -1,5 +1,5 @@
-//! What an instance knows of itself: version 2 of EC2's instance metadata service. A question needs a token, which only a
-//! program on the instance gets, and only by a method that a careless proxy does not pass on.
+//! What an instance knows of itself: version 2 of EC2's instance metadata service. A question needs a token, which only
+//! a program on the instance gets, and only by a method that a careless proxy does not pass on.
 
 use http::{Method, Request, StatusCode};
 

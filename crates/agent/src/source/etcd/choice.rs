@@ -53,8 +53,9 @@ pub(super) enum Fate {
 pub(super) struct NoneFree(&'static str);
 
 impl Own {
-    /// What has become of it. An entry that was written last with this node's address is taken for this node's, even if the
-    /// rest is other than was written: an agent and its successor may run at the same time, and must not write in turns.
+    /// What has become of it. An entry that was written last with this node's address is taken for this node's,
+    /// even if the rest is other than was written: an agent and its successor may run at the same time, and must
+    /// not write in turns.
     pub(super) fn fate(&self, view: &View, node: &Announcement) -> Fate {
         let Some(entry) = view.get(&self.name) else { return Fate::Gone };
         let is_ours = |other: &Announcement| {
@@ -78,11 +79,12 @@ impl Own {
     }
 }
 
-/// Chooses prefixes for a node that holds none: those that its address has in the store, else those that `key` has, else those
-/// of an earlier run, else some of the first that are free. Each is kept by family, so that a node whose network gets IPv6 keeps its IPv4.
+/// Chooses prefixes for a node that holds none: those that its address has in the store, else those that `key` has,
+/// else those of an earlier run, else some of the first that are free. Each is kept by family, so that a node whose
+/// network gets IPv6 keeps its IPv4.
 ///
-/// `key` is that of the node's tunnels, where it may show which entry is the node's: its address may be another one than before.
-/// `draw` gives a number below its argument.
+/// `key` is that of the node's tunnels, where it may show which entry is the node's: its address may be another one
+/// than before. `draw` gives a number below its argument.
 ///
 /// # Errors
 /// Nothing of a family is free.

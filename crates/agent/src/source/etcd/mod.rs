@@ -4,9 +4,10 @@
 //! its prefixes. Its value says how the node is reached, and an etcd lease removes it a day after the node's last sign
 //! of life. A key without an etcd lease is a reservation: it stays, and only the node with its address takes it.
 //!
-//! Where flannel gives up, this goes on. A node's own key that is deleted is written again. etcd may be away for hours,
-//! and a restarted one is asked for what has changed meanwhile, not for everything. What flannel does not look for is
-//! reported: keys and values without sense, two nodes with one prefix or one address, and a store that has lost what it had.
+//! Where flannel gives up, this goes on. A node's own key that is deleted is written again. etcd may be away for
+//! hours, and a restarted one is asked for what has changed meanwhile, not for everything. What flannel does not look
+//! for is reported: keys and values without sense, two nodes with one prefix or one address, and a store that has
+//! lost what it had.
 
 mod choice;
 mod client;
@@ -43,8 +44,8 @@ pub struct EtcdSource {
     pub tls: Tls,
     /// User and password, for an etcd with authentication.
     pub login: Option<Login>,
-    /// The prefixes that the node had in an earlier run. It takes them again if they are free, for the sake of pods that
-    /// are still there.
+    /// The prefixes that the node had in an earlier run. It takes them again if they are free, for the sake of pods
+    /// that are still there.
     pub previous: Prefixes,
     /// How long the node's lease outlives its last sign of life ([`TTL`]), in whole seconds.
     pub ttl: Duration,

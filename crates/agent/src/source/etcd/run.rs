@@ -19,8 +19,8 @@ use super::{EtcdSource, Failure, wire};
 use crate::backoff::Backoff;
 use crate::lease::{Announcement, Snapshot};
 
-/// How long changes are gathered before they are reported. When a thousand nodes start at once, each change alone would be
-/// a snapshot of a thousand.
+/// How long changes are gathered before they are reported. When a thousand nodes start at once, each change alone would
+/// be a snapshot of a thousand.
 const GATHER: Duration = Duration::from_millis(20);
 /// How long after a lost race the lease is looked at again.
 const AFTER_RACE: Duration = Duration::from_millis(100);
@@ -73,8 +73,8 @@ struct Task<'a> {
     /// The latest moment of the store of which we know.
     seen: Option<Moment>,
     own: Option<Own>,
-    /// No lease was held yet: one with the node's key may be what the node had before it got another address. Later it is
-    /// another machine's, which has a copy of the key.
+    /// No lease was held yet: one with the node's key may be what the node had before it got another address. Later it
+    /// is another machine's, which has a copy of the key.
     may_claim: bool,
     /// The prefixes of the node's pods, also while the key that says so is gone.
     held: Prefixes,
@@ -135,9 +135,9 @@ impl Task<'_> {
         }
     }
 
-    /// Reads the configuration, and the leases if what has changed of them cannot be asked for. Otherwise a few of them show
-    /// whether the store has what it had: one that was wiped, and filled beyond the revision that it had, reports no
-    /// deletion. Returns the revision from which on the configuration is to be watched.
+    /// Reads the configuration, and the leases if what has changed of them cannot be asked for. Otherwise a few of them
+    /// show whether the store has what it had: one that was wiped, and filled beyond the revision that it had, reports
+    /// no deletion. Returns the revision from which on the configuration is to be watched.
     async fn read(&mut self, client: &Client, endpoint: &str) -> Result<i64, Failure> {
         loop {
             let range = |key: Vec<u8>, range_end| wire::Operation {
@@ -172,7 +172,8 @@ impl Task<'_> {
             }
             match config {
                 Some(config) => self.network = Some(network(&config.value)),
-                // The one that was read before holds where it was deleted since. A store that never had one is not the one meant.
+                // The one that was read before holds where it was deleted since. A store that never had one is
+                // not the one meant.
                 None if self.seen.is_some() && self.network.is_some() => {}
                 None => return Err(Failure::NoConfig(self.config_key.clone())),
             }
@@ -189,7 +190,8 @@ impl Task<'_> {
         [&self.below, name.as_bytes()].concat()
     }
 
-    /// Whether the endpoint has another store than before, such as one restored from a backup, whose revisions begin again.
+    /// Whether the endpoint has another store than before, such as one restored from a backup,
+    /// whose revisions begin again.
     ///
     /// # Errors
     /// It is the same, and behind what it was.
@@ -305,7 +307,8 @@ impl Task<'_> {
     }
 }
 
-/// The configuration as JSON. A text that is not JSON is passed on as it is, and the code that needs the network says what is wrong.
+/// The configuration as JSON. A text that is not JSON is passed on as it is, and the code that needs the network
+/// says what is wrong.
 fn network(value: &[u8]) -> Value {
     serde_json::from_slice(value).unwrap_or_else(|_| String::from_utf8_lossy(value).into())
 }

@@ -68,8 +68,8 @@ impl View {
         own.into_iter().chain(last).map(str::to_owned).collect()
     }
 
-    /// Whether a key may be what is known of it, or a later value of it. A store that was emptied and filled again has made it at another
-    /// revision, or with another etcd lease, whose numbers the store draws.
+    /// Whether a key may be what is known of it, or a later value of it. A store that was emptied and filled again has
+    /// made it at another revision, or with another etcd lease, whose numbers the store draws.
     pub(super) fn is_so(&self, name: &str, kv: &KeyValue) -> bool {
         self.get(name).is_some_and(|known| {
             let is_later = kv.mod_revision > known.changed;

@@ -83,8 +83,8 @@ impl Api {
 
     /// A page of the list of all objects of a kind: the first one, or that at a token.
     ///
-    /// The list is consistent, not what a cache of the API server has: after a restart of this program, or at another API
-    /// server, it never goes back in time.
+    /// The list is consistent, not what a cache of the API server has: after a restart of this program, or at another
+    /// API server, it never goes back in time.
     pub(super) async fn list<R: Kind>(&self, token: &str) -> Result<Page<R>, Failure> {
         let mut params = ListParams::default().limit(PAGE);
         params.label_selector = R::LABELS.map(str::to_owned);

@@ -98,7 +98,8 @@ impl<R: Kind, K> Follower<R, K> {
                 }
                 Ok(Ok(Some(event))) => Some(event),
                 Err(_) if !is_accepted => None,
-                // Silence ends it, too. An error of the connection is not one of the API server: the next attempt shows which it is.
+                // Silence ends it, too. An error of the connection is not one of the API server: the next attempt
+                // shows which it is.
                 Ok(Ok(None) | Err(_)) | Err(_) => return Ok(()),
             };
             if !is_accepted {

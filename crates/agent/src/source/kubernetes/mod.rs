@@ -1,8 +1,8 @@
 //! Kubernetes as a lease source: the nodes' prefixes are in `Node.spec.podCIDRs`, and how a node is reached is in its
 //! annotations, those of flannel, so that the nodes of one cluster can be flannel's and ours.
 //!
-//! Several tasks share the work. One lists the nodes and watches them, two more do so with Services and their endpoints if
-//! they are asked for, one writes this node's annotations, and the last keeps what is known and says it.
+//! Several tasks share the work. One lists the nodes and watches them, two more do so with Services and their endpoints
+//! if they are asked for, one writes this node's annotations, and the last keeps what is known and says it.
 
 mod annotations;
 mod announce;
@@ -50,8 +50,8 @@ const EVENTS_MAX: usize = 128;
 
 /// The leases of a cluster's nodes, as its API server has them.
 ///
-/// It needs the rights of `deploy/agent/rbac.yaml`: to list and watch nodes, and to patch the status of nodes. With Services
-/// it needs those of `deploy/services/rbac.yaml` too: to list and watch Services and EndpointSlices.
+/// It needs the rights of `deploy/agent/rbac.yaml`: to list and watch nodes, and to patch the status of nodes. With
+/// Services it needs those of `deploy/services/rbac.yaml` too: to list and watch Services and EndpointSlices.
 #[derive(Debug, Clone)]
 pub struct KubernetesSource {
     /// This node's name in the cluster.
@@ -62,15 +62,15 @@ pub struct KubernetesSource {
     pub network: PathBuf,
     /// What the names of the annotations begin with, usually [`PREFIX`].
     pub annotation_prefix: String,
-    /// Whether to report to Kubernetes that the node's network is there (`NetworkUnavailable` is false) when the node is
-    /// announced. Clouds without routes for pods keep pods away from a node until this is reported.
+    /// Whether to report to Kubernetes that the node's network is there (`NetworkUnavailable` is false) when the node
+    /// is announced. Clouds without routes for pods keep pods away from a node until this is reported.
     pub set_condition: bool,
     /// Whether to say where calls of the cluster's Services are to be led.
     pub services: bool,
 }
 
-/// Deletes a namespace with all that is in it, as whom the kubelet makes a pod. Tried again for a minute: a pod that has just
-/// begun may not reach the API server yet.
+/// Deletes a namespace with all that is in it, as whom the kubelet makes a pod. Tried again for a minute: a pod that
+/// has just begun may not reach the API server yet.
 ///
 /// # Errors
 /// What the API server answers, in words; that there is no such namespace any more is none.
@@ -97,8 +97,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 impl LeaseSource for KubernetesSource {
     /// Starts it.
     ///
-    /// Until the nodes were listed for the first time, `unreachable` says so. The node announces itself as soon as it has
-    /// prefixes and an address. Overwrites by an administrator (`public-ip-overwrite`) win.
+    /// Until the nodes were listed for the first time, `unreachable` says so. The node announces itself as soon as it
+    /// has prefixes and an address. Overwrites by an administrator (`public-ip-overwrite`) win.
     ///
     /// # Panics
     /// Outside of tokio's runtime.
@@ -150,7 +150,8 @@ impl Keeper {
             let change = select! {
                 () = self.snapshots.closed() => return,
                 Some(event) = events.recv() => self.view.take(event),
-                // They end only if they panic. Then nothing new would come, and the receivers see that the sender is gone.
+                // They end only if they panic. Then nothing new would come, and the receivers see that
+                // the sender is gone.
                 _ = tasks.join_next() => return,
                 changed = self.own.changed(), if may_change => {
                     // Without a sender what it said last is announced for good.
@@ -205,8 +206,8 @@ impl Keeper {
         tasks.spawn(of_slices.run());
     }
 
-    /// Says what is to be written on this node. The same is said again only after a list: what was written before it was
-    /// made may not have been kept.
+    /// Says what is to be written on this node. The same is said again only after a list: what was written before it
+    /// was made may not have been kept.
     fn announce(&mut self, change: Change) {
         let wanted = self.wanted();
         self.wanted.send_if_modified(|before| {
@@ -230,7 +231,8 @@ impl Keeper {
         (!changes.is_empty() || is_available).then_some(WantedStatus { changes, is_available })
     }
 
-    /// Reads the file of the network. It is small, and its text shows more reliably than its time whether it has changed.
+    /// Reads the file of the network. It is small, and its text shows more reliably than its time
+    /// whether it has changed.
     async fn read_network(&mut self) {
         match network(&self.source.network).await {
             Ok(network) => self.view.network = (Some(network), None),

@@ -83,8 +83,8 @@ pub(super) struct OwnNode {
 impl Kind for Node {
     const PATH: &'static str = NODES;
     const LABELS: Option<&'static str> = None;
-    /// With what a connection may take to begin, an API server behind a silent partition is noticed within half a minute. Where
-    /// nodes are many, their kubelets say something more often.
+    /// With what a connection may take to begin, an API server behind a silent partition is noticed within half a
+    /// minute. Where nodes are many, their kubelets say something more often.
     const SILENCE_MAX: Duration = Duration::from_secs(20);
 
     fn name(&self) -> String {

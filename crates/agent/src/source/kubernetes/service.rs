@@ -1,5 +1,5 @@
-//! Services and their endpoints as the API server has them, the little of them that is kept, and what follows from the two:
-//! where calls are led. kube-proxy's rules hold.
+//! Services and their endpoints as the API server has them, the little of them that is kept, and what follows from the
+//! two: where calls are led. kube-proxy's rules hold.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -248,7 +248,8 @@ impl KeptService {
             _ => 0,
         };
         let is_local = spec.internal_traffic_policy.as_deref() == Some("Local");
-        // Where a load balancer admits some callers alone, kube-proxy does that, and packets must come as they are sent.
+        // Where a load balancer admits some callers alone, kube-proxy does that, and packets must come
+        // as they are sent.
         let is_open = spec.load_balancer_source_ranges.is_empty();
         let balanced = status.load_balancer.ingress.into_iter().flatten().filter(|_| is_open);
         let balanced = balanced.filter_map(Ingress::led);
@@ -292,8 +293,8 @@ impl KeptService {
         led
     }
 
-    /// The endpoints that are ready. Where there is none, those that are about to end and answer yet: so a rollout of one
-    /// endpoint loses no call.
+    /// The endpoints that are ready. Where there is none, those that are about to end and answer yet: so a rollout of
+    /// one endpoint loses no call.
     fn backends(&self, at: &ServiceAddress, port: &str, slices: &[&KeptSlice]) -> BTreeSet<SocketAddr> {
         let (mut ready, mut leaving) = (BTreeSet::new(), BTreeSet::new());
         for slice in slices {
@@ -315,8 +316,8 @@ impl KeptService {
         if ready.is_empty() { leaving } else { ready }
     }
 
-    /// To kube-proxy, a call from the node or its pods of a port of the node, or of an address outside, comes from inside the
-    /// cluster, and may go to any endpoint whatever `externalTrafficPolicy` says.
+    /// To kube-proxy, a call from the node or its pods of a port of the node, or of an address outside, comes from
+    /// inside the cluster, and may go to any endpoint whatever `externalTrafficPolicy` says.
     fn may_have(&self, endpoint: &KeptEndpoint, at: &ServiceAddress) -> bool {
         let is_of_family = endpoint.address.is_ipv4() == at.address.is_ipv4();
         let is_local = self.is_local && self.addresses.contains(&at.address);

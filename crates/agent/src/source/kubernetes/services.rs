@@ -44,8 +44,8 @@ impl KnownServices {
         (services.is_listed && slices.is_listed).then(|| self.without_rivals())
     }
 
-    /// Where calls are led, each address and port once: an address of the cluster is its Service's alone, and one outside
-    /// belongs to the first by name of those that claim it.
+    /// Where calls are led, each address and port once: an address of the cluster is its Service's alone, and one
+    /// outside belongs to the first by name of those that claim it.
     fn without_rivals(&self) -> Services {
         let mut led = self.led.clone();
         let claiming: Vec<_> = self.services.iter().filter(|(_, service)| service.has_external()).collect();

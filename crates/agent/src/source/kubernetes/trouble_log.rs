@@ -26,8 +26,8 @@ pub(super) struct TroubleLog {
 }
 
 impl TroubleLog {
-    /// Says what has begun or ended. A trouble that goes on for another reason is no new one: while an API server starts,
-    /// the reason changes with each attempt.
+    /// Says what has begun or ended. A trouble that goes on for another reason is no new one: while an API server
+    /// starts, the reason changes with each attempt.
     pub(super) fn about(&mut self, subject: Subject, trouble: Option<&str>) {
         match trouble {
             Some(why) if self.troubled.insert(subject) => tracing::warn!("{}: {why}", subject.begin()),

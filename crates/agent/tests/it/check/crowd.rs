@@ -8,8 +8,8 @@ use testkit::require_root;
 use crate::keep::{VXLAN, is_reached, with_pods};
 use crate::nodes::Nodes;
 
-/// How long a thousand nodes may take on a busy machine. One after the other, each with the time that a node gets which does
-/// not answer, they would take half an hour.
+/// How long a thousand nodes may take on a busy machine. One after the other, each with the time that a node gets which
+/// does not answer, they would take half an hour.
 const FOR_A_THOUSAND: Duration = Duration::from_secs(120);
 
 /// What eight thousand requests take at the most that a check sends.
@@ -43,7 +43,8 @@ fn a_thousand_nodes_are_asked_at_the_same_time() {
     let row = nodes.check("a");
     let took = begun.elapsed();
     assert!(took < FOR_A_THOUSAND, "{took:?}");
-    // Each node is sent a small and a full packet, its silent tunnel three, and its pods three: 8,000, at 2,000 a second.
+    // Each node is sent a small and a full packet, its silent tunnel three, and its pods three: 8,000,
+    // at 2,000 a second.
     assert!(took > AT_THE_RATE, "{took:?}");
     assert_eq!(row.peers.len(), 1000);
     for (name, peer) in &row.peers {

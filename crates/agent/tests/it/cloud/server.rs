@@ -1,5 +1,5 @@
-//! A cloud: a router between nodes that goes by a route table, the calls that change the table, and the service by which
-//! instances know themselves.
+//! A cloud: a router between nodes that goes by a route table, the calls that change the table, and the service by
+//! which instances know themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpListener, TcpStream};

@@ -70,7 +70,8 @@ impl Scene {
         guard::counters(&self.folder).expect("the counters are readable")
     }
 
-    /// Sends forged datagrams from the first pod until it has to stop; how many. Each is dropped, and counted as forged.
+    /// Sends forged datagrams from the first pod until it has to stop; how many. Each is dropped,
+    /// and counted as forged.
     fn forge(&self, socket: &UdpSocket, stop: &AtomicBool, count: &AtomicU64) {
         let dropped = || {
             let found =

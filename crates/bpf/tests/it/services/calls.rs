@@ -213,8 +213,8 @@ fn a_client_is_led_to_the_same_backend_while_its_affinity_lasts() {
     scene.set("10.96.0.1:80/tcp", 1, &backends);
     let third = call();
     let begun = Instant::now();
-    // The clock goes on by more than the second of the affinity between two calls until another backend comes; each such
-    // call goes to any of the two.
+    // The clock goes on by more than the second of the affinity between two calls until another backend comes; each
+    // such call goes to any of the two.
     loop {
         std::thread::sleep(Duration::from_millis(1100));
         if call() != third {

@@ -152,8 +152,8 @@ fn programs_are_replaced_while_sockets_call() {
     assert_eq!(accept(&listeners, &scene.connect(called).unwrap()), first);
 }
 
-/// The kernel gives entries in batches, and ends one early where the next bucket of the map has no room in it. With so many
-/// entries it does so several times.
+/// The kernel gives entries in batches, and ends one early where the next bucket of the map has no room in it. With so
+/// many entries it does so several times.
 #[test]
 fn a_list_is_whole_however_the_kernel_divides_it() {
     let Some(scene) = Scene::new() else { return };

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 /// So long a byte may be on its way before it counts as lost: other tests have the same CPUs.
 pub(super) const LOST: Duration = Duration::from_secs(20);
-/// Bytes after which a stream says the same again: as no power of two divides it, a piece that is left out or comes twice
-/// is seen.
+/// Bytes after which a stream says the same again: as no power of two divides it, a piece that is left out or
+/// comes twice is seen.
 pub(super) const PERIOD: usize = 999_983;
 
 pub(super) fn patient(stream: TcpStream) -> TcpStream {
@@ -48,8 +48,8 @@ pub(super) fn read_all(stream: &TcpStream, bytes: &[u8], count: &AtomicU64) -> u
     }
 }
 
-/// The kernel ends the wait of a thread that reads a socket in a map whenever it is woken and finds nothing, though it be
-/// for another reason than bytes (`tcp_bpf_recvmsg_parser`).
+/// The kernel ends the wait of a thread that reads a socket in a map whenever it is woken and finds nothing, though it
+/// be for another reason than bytes (`tcp_bpf_recvmsg_parser`).
 pub(super) fn read_some(mut stream: &TcpStream, into: &mut [u8]) -> usize {
     let since = Instant::now();
     loop {

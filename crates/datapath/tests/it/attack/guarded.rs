@@ -22,8 +22,8 @@ fn ptp() {
     }
 }
 
-/// What gets through is compared with the same path without the check, on which only honest packets are sent: forged ones
-/// would make a bridge send later honest ones elsewhere.
+/// What gets through is compared with the same path without the check, on which only honest packets are sent: forged
+/// ones would make a bridge send later honest ones elsewhere.
 fn attacked(path: &'static DataPath) {
     let ground = Ground::guarded(path);
     let outcome = attack(&ground, |_| true);

@@ -53,16 +53,16 @@ struct Outcome {
 }
 
 fn attacked(path: &'static DataPath) {
-    // The host's own network has no pod to attack from. What leaves an encrypted tunnel's node shows nothing to judge; the
-    // attach meets the same attack with `direct`. So it is with a switch that wraps by itself.
+    // The host's own network has no pod to attack from. What leaves an encrypted tunnel's node shows nothing to judge;
+    // the attach meets the same attack with `direct`. So it is with a switch that wraps by itself.
     let needs = |feature| path.transport.needs().contains(&feature);
     let hides = needs(Feature::WireGuard) || needs(Feature::IpSec) || needs(Feature::OpenVSwitch);
     if path.reach == Reach::Node || hides {
         return;
     }
     let ground = Ground::new(path);
-    // A switch of Open vSwitch that learns believes a pod that claims to be the gateway, and hands it what pods send there: no
-    // batch would come to its end.
+    // A switch of Open vSwitch that learns believes a pod that claims to be the gateway, and hands it what pods send
+    // there: no batch would come to its end.
     let own = ground.own.mac.0;
     let is_borne =
         |packet: &Packet| !path.attach.name().starts_with("ovs") || packet.frame.get(6..12) == Some(&own[..]);

@@ -69,8 +69,8 @@ fn a_black_hole_for_large_packets_is_named() {
     let before = timeouts();
     let diagnosis = line.watch("client", || {
         stream.write_all(&[7; 20_000]).unwrap();
-        // After 200, 400 and 800 ms if the machine is not busy; after many times that if a first answer was late, since TCP
-        // waits by the times that answers take.
+        // After 200, 400 and 800 ms if the machine is not busy; after many times that if a first answer was late, since
+        // TCP waits by the times that answers take.
         wait_until(|| timeouts() >= before + 3);
     });
     check_first(&diagnosis, "HG101");

@@ -1,5 +1,5 @@
-//! Pods of two nodes with each attach and each way between the nodes: they, their nodes and the other nodes reach each other,
-//! also when no agent is there any more.
+//! Pods of two nodes with each attach and each way between the nodes: they, their nodes and the other nodes reach each
+//! other, also when no agent is there any more.
 
 use std::net::IpAddr;
 
@@ -69,8 +69,8 @@ fn all_reach_each_other(attach: &str, backend: &str, needs: &[Feature]) {
         ("b", [pod_b, pod_a], node_a),
     ] {
         to.into_iter().for_each(|to| nodes.assert_reaches(from, to));
-        // What a pod sends to another node's own address goes past the tunnel. The answer comes by it, from an address that is
-        // none of the peer's, and is dropped.
+        // What a pod sends to another node's own address goes past the tunnel. The answer comes by it, from an address
+        // that is none of the peer's, and is dropped.
         if backend != "wireguard" || !from.starts_with("pod-") {
             nodes.assert_reaches(from, far_node);
         }

@@ -1,5 +1,6 @@
-//! Nodes of flanneld itself beside nodes of the agent, over one etcd: their pods reach each other, and a node becomes the agent's
-//! and flanneld's again while they talk. Pods of flannel's are made by the plugins to which flannel's own leaves that.
+//! Nodes of flanneld itself beside nodes of the agent, over one etcd: their pods reach each other, and a node
+//! becomes the agent's and flanneld's again while they talk. Pods of flannel's are made by the plugins to which
+//! flannel's own leaves that.
 
 use std::io::Write;
 use std::net::IpAddr;

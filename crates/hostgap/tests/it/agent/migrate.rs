@@ -1,5 +1,5 @@
-//! A node that flannel has made becomes the agent's while its pods talk to those of a node that stays flannel's, and flannel's
-//! again.
+//! A node that flannel has made becomes the agent's while its pods talk to those of a node that stays
+//! flannel's, and flannel's again.
 
 use std::process::{Command, Output};
 

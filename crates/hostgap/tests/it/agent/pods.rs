@@ -1,5 +1,5 @@
-//! Pods on the nodes' own link: what the agent installs joins them, and they, their nodes and the other nodes reach each
-//! other, also when no agent is there any more.
+//! Pods on the nodes' own link: what the agent installs joins them, and they, their nodes and the other nodes reach
+//! each other, also when no agent is there any more.
 
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -100,8 +100,8 @@ fn pods_are_on_the_link_that_the_agent_has_found() {
     nodes.call("DEL", "a", "pod", &conf);
 }
 
-/// After a restart of the machine the configuration is there before the agent has made the network again. Its death alone is
-/// no reason: what it has made stays.
+/// After a restart of the machine the configuration is there before the agent has made the network again. Its death
+/// alone is no reason: what it has made stays.
 #[test]
 fn a_node_is_ready_once_an_agent_has_made_the_network_in_this_boot() {
     if !require_root() {
@@ -136,8 +136,8 @@ fn a_node_is_ready_once_an_agent_has_made_the_network_in_this_boot() {
     nodes.assert_taken_back_on("a", &before);
 }
 
-/// A node gets another prefix while a pod stands, and what its pods share names the prefix: from then on no pod gets an address
-/// that other nodes do not lead there, and when the last old one is gone the next has one of the new prefix.
+/// A node gets another prefix while a pod stands, and what its pods share names the prefix: from then on no pod gets an
+/// address that other nodes do not lead there, and when the last old one is gone the next has one of the new prefix.
 #[test]
 fn a_node_follows_to_another_prefix_while_a_pod_stands() {
     if !require_root() {
@@ -172,8 +172,8 @@ fn a_node_follows_to_another_prefix_while_a_pod_stands() {
     nodes.assert_taken_back_on("a", &before);
 }
 
-/// A node follows to another attach when the last pod of the one before is gone; until then its pods go on, and the next agent says
-/// what it waits for.
+/// A node follows to another attach when the last pod of the one before is gone; until then its pods go on, and the
+/// next agent says what it waits for.
 #[test]
 fn a_node_follows_to_another_attach_when_its_pods_are_gone() {
     if !require_root() {
@@ -215,7 +215,8 @@ fn a_node_follows_to_another_attach_when_its_pods_are_gone() {
     nodes.assert_taken_back_on("a", &before);
 }
 
-/// What pods share by such an attach has an MTU: new ones join with it, so that no agent waits until the last pod is gone.
+/// What pods share by such an attach has an MTU: new ones join with it, so that no agent waits until the
+/// last pod is gone.
 #[test]
 fn a_wire_that_gets_another_mtu_leaves_the_node_ready_while_a_pod_stands() {
     if !require_root() {

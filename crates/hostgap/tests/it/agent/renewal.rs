@@ -1,5 +1,5 @@
-//! An agent of another build begins on a node whose pods stand: the programs that their packets meet become its own, while they
-//! talk.
+//! An agent of another build begins on a node whose pods stand: the programs that their packets meet become its
+//! own, while they talk.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -12,8 +12,8 @@ fn section(name: &str) -> Vec<&'static str> {
     lines.by_ref().take_while(|line| !line.starts_with('[')).collect()
 }
 
-/// With systemd's defaults an agent that ended at once five times in ten seconds, since another one kept the network or a file
-/// was not there yet, was never started again.
+/// With systemd's defaults an agent that ended at once five times in ten seconds, since another one kept the network or
+/// a file was not there yet, was never started again.
 #[test]
 fn systemd_never_gives_the_agent_up() {
     let (unit, service) = (section("Unit"), section("Service"));

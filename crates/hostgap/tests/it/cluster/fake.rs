@@ -1,5 +1,5 @@
-//! Races and looks in a cluster that a shell script plays in the place of `kubectl`: it refuses, fails and hangs as a real
-//! cluster rarely does.
+//! Races and looks in a cluster that a shell script plays in the place of `kubectl`: it refuses, fails and hangs as a
+//! real cluster rarely does.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

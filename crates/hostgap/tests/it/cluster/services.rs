@@ -164,8 +164,9 @@ fn status_of_first(pods: &Pods) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_default()
 }
 
-/// A Service with an address of each family, with the web server that says its name at port 80, and hostgap's at 8080. With
-/// the policy `Local` kube-proxy's rules do not get an answer back to a pod on ebpf that has called a port of its node.
+/// A Service with an address of each family, with the web server that says its name at port 80, and hostgap's
+/// at 8080. With the policy `Local` kube-proxy's rules do not get an answer back to a pod on ebpf that has called a
+/// port of its node.
 fn service(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name }, "spec": {
         "selector": { "app": name }, "ipFamilyPolicy": "RequireDualStack",
@@ -293,8 +294,8 @@ fn addresses_outside_are_led(pods: &Pods, servers: &[String]) {
     }
 }
 
-/// The agents have attached the programs that the plugin pinned on the nodes to their tunnels. Pods of two nodes call each
-/// other, and no kernel forwards a packet.
+/// The agents have attached the programs that the plugin pinned on the nodes to their tunnels. Pods of two nodes call
+/// each other, and no kernel forwards a packet.
 #[track_caller]
 fn programs_use_the_tunnels(pods: &Pods) {
     for node in NODES {

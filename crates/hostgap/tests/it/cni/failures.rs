@@ -1,5 +1,5 @@
-//! Calls that cannot do what is asked: the error says why, nothing stays half-made, and the next ADD works once the cause is
-//! gone.
+//! Calls that cannot do what is asked: the error says why, nothing stays half-made, and the next ADD works once
+//! the cause is gone.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A node and a container that calls of the plugin meet, with a `/var/lib` and a `/run/hostgap` of their own, and all that
-//! a call may leave there.
+//! A node and a container that calls of the plugin meet, with a `/var/lib` and a `/run/hostgap` of their own, and all
+//! that a call may leave there.
 
 use std::process::Output;
 
@@ -76,8 +76,8 @@ impl Ground {
         check(&self.sandbox.command("ip").args(clean).output().unwrap(), 0, "");
     }
 
-    /// Reads what the node, the container, the store of addresses and the journals have. Locks, and hints to where a search
-    /// begins, say nothing about containers.
+    /// Reads what the node, the container, the store of addresses and the journals have. Locks, and hints to where a
+    /// search begins, say nothing about containers.
     pub(super) fn left(&self) -> Left {
         let of = |name: &str| {
             let path = self.sandbox.in_run(&format!("netns/{name}"));

@@ -10,8 +10,8 @@ use crate::sandbox::{check, check_race, json};
 /// A user of the server's machine who is not root, as a line of `/etc/passwd`.
 pub(super) const OPERATOR: &str = "ops:x:1234:1234::/:/bin/sh\n";
 
-/// As sudo does it: nothing of the environment is kept, and who may not is told so. A user who is not root may where the machine
-/// has [`AS_ROOT`].
+/// As sudo does it: nothing of the environment is kept, and who may not is told so. A user who is not root may where
+/// the machine has [`AS_ROOT`].
 pub(super) const SUDO: &str = "#!/bin/sh
 [ \"$1 $2\" = '-n --' ] || exit 1
 shift 2

@@ -68,8 +68,8 @@ fn interrupts_on_one_cpu_are_spread_and_come_back() {
     let one: CpuSet = "0".parse().unwrap();
     let crowded: Vec<_> = at_first.iter().map(|(number, _)| (*number, one.clone())).collect();
     place(&crowded);
-    // An interrupt moves only when it next fires, and it does not fire while the queue is never empty. That all queues of
-    // the card are empty, nothing says: a CPU needs a moment for what waits in them.
+    // An interrupt moves only when it next fires, and it does not fire while the queue is never empty. That all queues
+    // of the card are empty, nothing says: a CPU needs a moment for what waits in them.
     drop(cards.flood());
     std::thread::sleep(Duration::from_millis(500));
     let flood = cards.flood();

@@ -17,8 +17,8 @@ pub(super) fn kills() -> u32 {
 pub(super) fn every_knob() -> String {
     let mut text = String::from("schema = 1\nabout = \"every knob\"\n");
     for knob in TABLE.iter().flat_map(|family| family.knobs) {
-        // Only when it is written does the kernel report that a veth is not polled. A card that has virtual functions has other
-        // queues and interrupts, for which the rest of the examples are not.
+        // Only when it is written does the kernel report that a veth is not polled. A card that has virtual functions
+        // has other queues and interrupts, for which the rest of the examples are not.
         let is_apart = ["threaded_napi", "virtual_functions"].contains(&knob.id);
         if matches!(knob.lives, Lives::Nowhere { .. }) || is_apart {
             continue;

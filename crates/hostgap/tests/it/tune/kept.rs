@@ -124,8 +124,8 @@ fn what_is_set_at_routes_waits_for_them() {
     let waiting =
         ["--confirmed", "--wait", "60s", "--dev", "wire0", "--netns", home.as_str(), "--set", "initcwnd=20"];
     let mut child = ground.command("apply", &waiting).spawn().unwrap();
-    // It must not give up while no route is there, and one that comes later than another is waited for too: only time can
-    // show both.
+    // It must not give up while no route is there, and one that comes later than another is waited for too: only
+    // time can show both.
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(child.try_wait().unwrap().is_none());
     testkit::shell(&format!(

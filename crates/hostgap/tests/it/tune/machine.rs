@@ -42,8 +42,8 @@ fn every_profile_is_applied_to_a_machine_and_taken_back() {
         assert!(!before.diff(&dump(&netns)).is_empty(), "{name} changed nothing");
         println!("{name}: {} steps", steps.len());
         if *name == "latency" {
-            // The limit is still held after the confirmation, and ends with the rollback. It must not end by itself: only
-            // time can show that.
+            // The limit is still held after the confirmation, and ends with the rollback. It must not end by itself:
+            // only time can show that.
             check(&tune(state, "confirm", &[]), 0, "");
             std::thread::sleep(std::time::Duration::from_millis(300));
             assert_eq!(latency::limit().unwrap(), LatencyLimit::Micros(3));

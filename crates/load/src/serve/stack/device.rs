@@ -1,7 +1,7 @@
 //! A port as smoltcp sees it: packets, without their Ethernet headers.
 //!
-//! The stack answers and never calls, so it needs no neighbours of its own: what it says to an address goes back to where
-//! that address was last heard from. The kernel under it answers ARP requests and neighbour solicitations.
+//! The stack answers and never calls, so it needs no neighbours of its own: what it says to an address goes back to
+//! where that address was last heard from. The kernel under it answers ARP requests and neighbour solicitations.
 
 use std::collections::HashMap;
 

@@ -31,7 +31,8 @@ pub(super) use port::{Port, XdpPort};
 
 /// Connections at the same time. A stack that visits each of them for every packet is slow before.
 const CONNECTIONS_MAX: usize = 1024;
-/// Sockets that wait for a connection. The stack has no queue of connections to accept: each takes one of these sockets.
+/// Sockets that wait for a connection. The stack has no queue of connections to accept: each takes
+/// one of these sockets.
 const WAITING: usize = 32;
 /// Packets that are taken before answers are made, no more than sockets wait.
 const BATCH: usize = WAITING;

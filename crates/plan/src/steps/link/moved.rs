@@ -1,7 +1,7 @@
 //! A link is moved to another namespace and comes back: by undo, or with the kernel, when that namespace ends.
 //!
-//! What comes with the kernel is hardware. It has the name, the MTU and the Ethernet address that it had in there, and is
-//! known again by its device. By then another container may have it: undo takes nothing from that.
+//! What comes with the kernel is hardware. It has the name, the MTU and the Ethernet address that it had in there, and
+//! is known again by its device. By then another container may have it: undo takes nothing from that.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -105,8 +105,8 @@ impl Effect for MoveLink<'_> {
         };
         // Before the parameters, of which some may not be more than the MTU.
         let put_back = hardware.as_ref().map_or(Ok(PutBack::Nothing), |of| of.put_back(here, &back))?;
-        // It may have come back without us, perhaps by an undo that was interrupted after the move, with the namespace's
-        // defaults. Whoever uses it by now has not asked for those.
+        // It may have come back without us, perhaps by an undo that was interrupted after the move, with the
+        // namespace's defaults. Whoever uses it by now has not asked for those.
         match came_alone {
             true => here.netns.run(|| restore_defaults(link, parameters))??,
             false => here.netns.run(|| write_parameters(parameters))??,
@@ -165,8 +165,8 @@ impl Effect for MoveLink<'_> {
     }
 }
 
-/// Moves a link back. Who has it in there may have given it another name that something in its old place has: from Linux 6.6 on
-/// it would not get there with that (`__dev_change_net_namespace`).
+/// Moves a link back. Who has it in there may have given it another name that something in its old place has: from
+/// Linux 6.6 on it would not get there with that (`__dev_change_net_namespace`).
 fn move_back(
     kernel: &mut Kernel,
     (from, index): (&Place, u32),
@@ -212,7 +212,8 @@ impl Hardware {
             return Ok(PutBack::InUse);
         }
         let mut refused = Vec::new();
-        // `EADDRNOTAVAIL` is how drivers refuse an address (`igbvf_set_mac` in drivers/net/ethernet/intel/igbvf/netdev.c).
+        // `EADDRNOTAVAIL` is how drivers refuse an address (`igbvf_set_mac` in
+        // drivers/net/ethernet/intel/igbvf/netdev.c).
         let mut note = |written: Result<(), linux::Error>| match written {
             Err(error) if error.is(Errno::NODEV.raw_os_error()) => Err(error),
             Err(error) => {
@@ -234,9 +235,9 @@ impl Hardware {
 /// How long the kernel may take to end a namespace: it waits for processes that still read something of it.
 const NAMESPACE_END_MAX: Duration = Duration::from_secs(10);
 
-/// Waits for a card to come back from a namespace that ends, and gives it its name. It comes under the one that it had there,
-/// or under one that the kernel makes of its number where another link has that. A device that is no more has no link. Says
-/// what has taken the device, where another has it by now.
+/// Waits for a card to come back from a namespace that ends, and gives it its name. It comes under the one that it had
+/// there, or under one that the kernel makes of its number where another link has that. A device that is no more has no
+/// link. Says what has taken the device, where another has it by now.
 fn rename_back(
     here: &OpenNetns,
     device: &str,

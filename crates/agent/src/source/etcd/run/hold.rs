@@ -76,7 +76,8 @@ impl Task<'_> {
         parsed.map_err(hindered).ok()
     }
 
-    /// Writes the node's entry, unless somebody has changed it since we heard of it last, and deletes another one for it.
+    /// Writes the node's entry, unless somebody has changed it since we heard of it last, and deletes
+    /// another one for it.
     async fn write(
         &mut self,
         client: &Client,
@@ -166,9 +167,9 @@ impl Task<'_> {
         ttl - self.source.renew_margin.min(ttl / 2)
     }
 
-    /// Says what is odd about a lease that is held. Its successor, while the agent is replaced, or another node with the same
-    /// address may write there. That is not written over: the two would write in turns. A network that is divided
-    /// otherwise by now does not take a prefix from a node whose pods have it.
+    /// Says what is odd about a lease that is held. Its successor, while the agent is replaced, or another node with
+    /// the same address may write there. That is not written over: the two would write in turns. A network that is
+    /// divided otherwise by now does not take a prefix from a node whose pods have it.
     fn warn_of_held(&mut self, own: &Own) {
         let parsed = self.view.get(&own.name).map(|entry| &entry.parsed);
         let division =
