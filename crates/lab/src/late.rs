@@ -17,8 +17,10 @@ use record::{Cause, Histogram, Late, Load, Retransmitted, Void, WorkloadKind};
 use stats::Random;
 
 use crate::ports::SERVER_PORT;
-use crate::trial::{Method, connections, rest, run, run_with_log, unanswered_slice, until_answered, warmup};
+use crate::repeats::until_answered;
+use crate::trial::{Method, connections, rest, run, run_with_log, warmup};
 use crate::visits::{Visit, visit_all};
+use crate::void::unanswered_slice;
 use crate::{BuiltTopology, Event, LabError};
 use answer::AnsweredRequest;
 use cause::{Usual, causes};

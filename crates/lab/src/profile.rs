@@ -9,8 +9,10 @@ use linux::{CpuSet, clock};
 use record::{Load, Measure, Profile, Void};
 use stats::Random;
 
-use crate::trial::{Method, connections, rest, run, unanswered_slice, until_answered, warmup};
+use crate::repeats::until_answered;
+use crate::trial::{Method, connections, rest, run, warmup};
 use crate::visits::{Visit, visit_all};
+use crate::void::unanswered_slice;
 use crate::{BuiltTopology, Event, LabError, NodeCpus, workload};
 
 mod fold;

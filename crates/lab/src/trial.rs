@@ -2,24 +2,23 @@
 
 mod subject;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use bpf::witness::Witness;
 use linux::cpu::Scheduling;
-use load::windows::{Witnessed, stalled_ns};
 use load::witness::run_witnessed;
-use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, ThreadCost, Wait};
-use record::{Capacity, CpuTime, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
+use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, Wait};
+use record::{Capacity, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 pub(crate) use self::subject::Subject;
 use crate::part::{LoadPart, LoadedPart};
 use crate::traffic::TransferredAmounts;
-use crate::usage::{CounterSnapshot, Usage, steal_permille, sum};
+use crate::usage::{CounterSnapshot, Usage, sum};
+use crate::void::{unanswered, void};
 use crate::witness::{self, Witnesses};
-use crate::{ByRole, Event, LabError, NodeCpus};
+use crate::{ByRole, LabError, NodeCpus};
 
 /// How a trial is run.
 #[derive(Debug, Clone)]
@@ -60,31 +59,6 @@ impl Method {
     }
 }
 
-/// The limit of the p99 of the generator's own lateness. Measured on a virtual machine of two CPUs under `SCHED_FIFO`,
-/// 32 connections, 17 000, 35 000 and 60 000 requests/s: 19 to 64 µs in 47 of 48 runs with hybrid waiting, 38 to 99 µs
-/// in 21 of 24 that slept only, for a request waits until the answers and the softirq work of those before it are
-/// done. The four others had 201 to 475 µs, with other programs at work on both CPUs. The limit stands in the gap.
-const LATE_LIMIT_NS: u64 = 150_000;
-
-/// The limit of the time that a generator's thread is ready to run without a CPU, in permille of wall time. Lateness is
-/// blind to that while all connections are busy, and answers that lie unread make the candidate slow. In the good runs
-/// it was 0 to 10 ‰, which is waking up; a real-time thread that the kernel stops for 50 ms in each second has 50 ‰,
-/// and was seen with a p99 of 77 µs of lateness and 25 ms of lag.
-pub(crate) const STARVED_LIMIT_PERMILLE: u32 = 30;
-
-/// The limit of the generator threads' busy share, in permille. They sleep between requests, so a thread without any
-/// idle time measures its own queue. Short of that lateness is the criterion, and it is measured directly: where the
-/// sender's CPU does the receive work, an expensive path takes most of the client's CPU, and must not be void for it.
-const BUSY_LIMIT_PERMILLE: u32 = 990;
-
-/// The limit of stolen time, in permille of the nodes' CPU time. The kernel counts it in ticks of 10 ms; on two CPUs
-/// and a slice of 100 ms one tick is 50.
-const STEAL_LIMIT_PERMILLE: u32 = 25;
-
-/// The limit of the share of a trial that lies within windows around stalls, in permille. What is left is as good as
-/// any other time, but the reference's other trials of the round should not be compared with a handful of requests.
-const LEFT_OUT_LIMIT_PERMILLE: u32 = 500;
-
 /// After the schedule's end an answer is waited for so many times as long as one takes at the capacity, beyond what
 /// the wire takes: a machine that does other work meanwhile is that much slower. So is a datagram, before its
 /// socket sends the next.
@@ -94,10 +68,6 @@ const ANSWERS_WAITED_FOR: u32 = 4;
 pub(crate) fn connections(subject: &mut dyn Subject, body_bytes: u32) -> usize {
     subject.clients(body_bytes).iter().map(Client::connections).sum()
 }
-
-/// A slice that does not count is repeated at most so often. Then the candidate goes without it, and the report says
-/// so, or it is broken if it never answered.
-pub(crate) const REPEATS: usize = 2;
 
 /// Runs a trial. `indexes` are the record's, of entrant and load. Where one of several clients is lost, the trial does
 /// not count, and has nothing of the others either.
@@ -284,127 +254,6 @@ fn ran<T>(subject: &mut dyn Subject, outcome: Result<T, LoadError>) -> Result<T,
     }
 }
 
-/// Void if most of what was sent was never answered.
-fn unanswered(outcome: &Outcome) -> Option<Void> {
-    // Of the requests that were sent: a path that is only too slow for a rate answers late, but it answers.
-    let unanswered = outcome.sent.saturating_sub(outcome.answered);
-    let answers = outcome.intended == 0 || (outcome.sent > 0 && unanswered * 2 <= outcome.sent);
-    (!answers).then(|| Void::Unanswered {
-        intended: outcome.intended,
-        sent: outcome.sent,
-        unanswered,
-        unexpected: outcome.unexpected.count(),
-        connection_errors: outcome.faults.count(),
-    })
-}
-
-/// What breaks a candidate if it stays so; `None` for what is no fault of the candidate.
-pub(crate) fn breaks(void: &Void) -> Option<String> {
-    match void {
-        Void::PathChanged { what } => Some(format!("the path changed: {what}")),
-        Void::Unanswered { intended, sent, unanswered, unexpected, connection_errors } => Some(format!(
-            "{unanswered} of {sent} requests that were sent, of {intended} that were due, got no valid answer \
-             ({unexpected} unexpected answers, {connection_errors} connection errors)"
-        )),
-        Void::OnClient { machine, why } => breaks(why).map(|what| format!("on {machine}: {what}")),
-        _ => None,
-    }
-}
-
-/// Whether a trial does not count for its path.
-pub(crate) fn is_of_the_path(void: &Void) -> bool {
-    match void {
-        Void::PathChanged { .. } => true,
-        Void::OnClient { why, .. } => is_of_the_path(why),
-        _ => false,
-    }
-}
-
-/// What keeps a slice beside the trials from counting: most of what was sent was never answered,
-/// though the generator ran.
-pub(crate) fn unanswered_slice(load: &Load, outcome: &Outcome) -> Option<Void> {
-    if kept_from_running(load, outcome).is_some() { None } else { unanswered(outcome) }
-}
-
-/// Holds a slice, and again while it is void, as often as a trial is repeated: one without answers may be the machine's
-/// doing. A candidate that answers in none of them is broken.
-pub(crate) fn until_answered<T>(
-    candidate: &str,
-    emit: &mut dyn FnMut(Event),
-    mut slice: impl FnMut() -> Result<(T, Option<Void>), LabError>,
-) -> Result<T, LabError> {
-    let mut repeats = REPEATS;
-    loop {
-        let (kept, void) = slice()?;
-        let Some((what, why)) = void.and_then(|why| Some((breaks(&why)?, why))) else { return Ok(kept) };
-        emit(Event::Voided { name: candidate.to_owned(), why });
-        if repeats == 0 {
-            return Err(LabError::Broken { candidate: candidate.to_owned(), what });
-        }
-        repeats -= 1;
-    }
-}
-
-/// What was stolen from a witnessed trial is left out of it, so that only much of it makes it void.
-fn void(load: &Load, outcome: &Outcome, usage: &Usage) -> Option<Void> {
-    let stood_still = match &outcome.witnessed {
-        Some(seen) => stood_still(seen, outcome.duration),
-        None => stolen(usage),
-    };
-    stood_still.or_else(|| kept_from_running(load, outcome))
-}
-
-/// Void if little is left of a trial without the machine's stalls.
-fn stood_still(seen: &Witnessed, duration: Duration) -> Option<Void> {
-    let share = seen.left_out_ns as f64 / duration.as_nanos().max(1) as f64;
-    let left_out_permille = (share * 1000.0) as u32;
-    (left_out_permille > LEFT_OUT_LIMIT_PERMILLE)
-        .then_some(Void::StoodStill { left_out_permille, limit_permille: LEFT_OUT_LIMIT_PERMILLE })
-}
-
-/// Void if the generator could not do what was asked of it when it was asked.
-pub(crate) fn kept_from_running(load: &Load, outcome: &Outcome) -> Option<Void> {
-    // A closed loop has no schedule to be late for, and is meant to take all of the client's CPUs.
-    load.rate_per_s?;
-    let busiest = outcome.threads.iter().map(ThreadCost::busy).fold(0.0, f64::max);
-    let busy_permille = (busiest * 1000.0) as u32;
-    if busy_permille > BUSY_LIMIT_PERMILLE {
-        return Some(Void::ClientBusy { busy_permille });
-    }
-    let starved = outcome.threads.iter().map(|thread| starved(thread, outcome)).fold(0.0, f64::max);
-    let run_queue_permille = (starved * 1000.0) as u32;
-    if run_queue_permille > STARVED_LIMIT_PERMILLE {
-        return Some(Void::GeneratorStarved { run_queue_permille, limit_permille: STARVED_LIMIT_PERMILLE });
-    }
-    let late = outcome.witnessed.as_ref().map_or(&outcome.late, |seen| &seen.late);
-    let late_p99_ns = late.value_at_quantile(0.99);
-    (late_p99_ns > LATE_LIMIT_NS).then_some(Void::GeneratorLate { late_p99_ns, limit_ns: LATE_LIMIT_NS })
-}
-
-/// The share of the time in which a thread was ready to run without a CPU, less the stalls of the CPUs that it may run
-/// on: what became due in those does not count anyway.
-fn starved(thread: &ThreadCost, outcome: &Outcome) -> f64 {
-    let stalls = outcome.witnessed.as_ref().map_or(&[][..], |seen| seen.stalls.as_slice());
-    let stalled_ns = stalled_ns(stalls, thread.cpus.as_ref());
-    let stalled = stalled_ns as f64 / thread.wall_ns.max(1) as f64;
-    (thread.starved() - stalled).max(0.0)
-}
-
-/// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: a client that sends as
-/// much as goes is not late, and has no idle time to lack.
-pub(crate) fn stolen(usage: &Usage) -> Option<Void> {
-    too_much(usage.steal_permille())
-}
-
-/// The same of a node's CPUs alone.
-pub(crate) fn stolen_from(cpus: &BTreeMap<u16, CpuTime>) -> Option<Void> {
-    too_much(steal_permille([cpus]))
-}
-
-fn too_much(steal_permille: u32) -> Option<Void> {
-    (steal_permille > STEAL_LIMIT_PERMILLE).then_some(Void::Stolen { steal_permille })
-}
-
 fn record(
     outcome: &Outcome,
     usage: &Usage,
@@ -446,36 +295,5 @@ fn record(
         handshakes: (handshakes != load::Handshakes::default())
             .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed }),
         void,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What comes of slices, the first of which have no answers, and how many there were.
-    fn sliced(unanswered: usize) -> (Result<usize, LabError>, usize, usize) {
-        let (mut slices, mut voided) = (0, 0);
-        let none =
-            || Void::Unanswered { sent: 4, intended: 4, unanswered: 4, unexpected: 0, connection_errors: 0 };
-        let outcome = until_answered(
-            "a",
-            &mut |event| voided += usize::from(matches!(event, Event::Voided { .. })),
-            || {
-                slices += 1;
-                Ok((slices, (slices <= unanswered).then(none)))
-            },
-        );
-        (outcome, slices, voided)
-    }
-
-    #[test]
-    fn who_answers_in_a_later_slice_is_not_broken() {
-        assert!(matches!(sliced(0), (Ok(1), 1, 0)));
-        assert!(matches!(sliced(2), (Ok(3), 3, 2)));
-        let (outcome, slices, voided) = sliced(usize::MAX);
-        assert_eq!((slices, voided), (3, 3));
-        let Err(LabError::Broken { candidate, what }) = outcome else { panic!("{outcome:?}") };
-        assert!(candidate == "a" && what.starts_with("4 of 4 requests"), "{what}");
     }
 }

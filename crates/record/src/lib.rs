@@ -5,6 +5,8 @@
 //! format beside the experiment file; both carry a version.
 
 mod card_counts;
+mod carried;
+mod costs;
 mod decimal;
 mod experiment;
 mod experiment_error;
@@ -21,13 +23,17 @@ mod rate;
 mod record_error;
 mod search;
 mod spelling;
+mod stall;
 mod statistic;
 mod trial;
 mod tuning;
+mod void;
 mod wire;
 mod workload;
 
 pub use card_counts::CardCounts;
+pub use carried::{Frames, Handshakes, Junk, Packets, Transfer};
+pub use costs::{Counters, CpuTime};
 pub use experiment::{
     AuthorsRun, AxisUnit, Candidate, Card, CardError, Clock, Experiment, Flood, Machines, Over, Placement,
     Plant, Proxies, ProxyKind, Stack, StackKind, StackWait, Steering, Sweep, SweepPosition, SweepValue,
@@ -51,12 +57,11 @@ pub use search::{
     SearchVerdict, SearchVisit,
 };
 pub use spelling::{did_you_mean, nearest};
+pub use stall::{Stall, Witnessed};
 pub use statistic::{Statistic, StatisticError};
-pub use trial::{
-    Counters, CpuTime, Frames, Handshakes, Junk, Latencies, Packets, Stall, Transfer, TrialRecord, Void,
-    Witnessed,
-};
+pub use trial::{Latencies, TrialRecord};
 pub use tuning::{RequestedValue, Setting, Side, Tuning};
+pub use void::Void;
 pub use wire::{BitRate, Delay, FigureError, Share, Ways, Wire};
 pub use workload::{
     CLIENT_CONNECTIONS_MAX, HttpVersion, Measure, PacketFilter, ServerKind, Workload, WorkloadKind,

@@ -10,8 +10,8 @@ use record::Void;
 
 use super::BuiltTopology;
 use crate::traffic::{Traffic, TransferredAmounts};
-use crate::trial::stolen_from;
 use crate::usage::{CounterSnapshot, Usage};
+use crate::void::stolen_from;
 use crate::{ByRole, LabError, NodeCpus};
 
 /// How long the end of a server may take to be known.

@@ -12,8 +12,9 @@ use super::protocol::{Answer, SpentInPod, Task};
 use super::talk::{READY, Talk};
 use crate::pools::{Opening, Pools};
 use crate::traffic::TransferredAmounts;
-use crate::trial::{Method, Subject, stolen_from};
+use crate::trial::{Method, Subject};
 use crate::usage::{CounterSnapshot, Usage};
+use crate::void::stolen_from;
 use crate::wire::Patience;
 use crate::{ByRole, LabError, NodeCpus, Wires, target};
 

@@ -20,8 +20,9 @@ use super::talk::{READY, Talk};
 use crate::capacity::capacity;
 use crate::machine::machine;
 use crate::remote::{Failed, Spent, answers};
-use crate::trial::{measure, stolen_from};
+use crate::trial::measure;
 use crate::usage::CounterSnapshot;
+use crate::void::stolen_from;
 use crate::{LabError, NodeCpus};
 
 /// How long an attempt to connect to an address that is not to answer takes.

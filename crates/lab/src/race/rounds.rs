@@ -10,7 +10,9 @@ use super::arena::Arena;
 use super::contest::Contest;
 use super::goal::StoppingRule;
 use super::runners::{Runner, Runners};
-use crate::trial::{Method, REPEATS, breaks, is_of_the_path};
+use crate::repeats::REPEATS;
+use crate::trial::Method;
+use crate::void::{breaks, is_of_the_path};
 use crate::{Event, LabError};
 
 /// A round that is under way: what may fail in it and what it has so far.

@@ -20,7 +20,8 @@ use crate::late::late;
 use crate::machine::machine;
 use crate::profile::profile;
 use crate::protocol::protocol;
-use crate::trial::{Method, REPEATS, connections, run};
+use crate::repeats::REPEATS;
+use crate::trial::{Method, connections, run};
 use crate::verbs::RdmaWire;
 use crate::{Event, LabError, Shape, packets, proxy, witness_choice};
 

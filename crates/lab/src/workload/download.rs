@@ -9,8 +9,9 @@ use record::{Handshakes, Histogram, Latencies, Load, Transfer, TrialRecord, Void
 
 use super::WorkloadDriver;
 use crate::traffic::TransferredAmounts;
-use crate::trial::{Method, stolen};
+use crate::trial::Method;
 use crate::usage::{CounterSnapshot, Usage, sum};
+use crate::void::stolen;
 use crate::{BuiltTopology, LabError};
 
 /// Clients fetch objects, a new connection for each.

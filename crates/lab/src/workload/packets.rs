@@ -13,8 +13,9 @@ use record::{CpuTime, Frames, Latencies, Load, TrialRecord, Void};
 
 use super::WorkloadDriver;
 use crate::packets::{Judge, is_whole, sends_on};
-use crate::trial::{Method, stolen};
+use crate::trial::Method;
 use crate::usage::CounterSnapshot;
+use crate::void::stolen;
 use crate::{BuiltTopology, LabError};
 
 /// Frames that the kernel makes and judges; none is answered.

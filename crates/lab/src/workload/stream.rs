@@ -14,8 +14,9 @@ use record::{Latencies, Load, Packets, Transfer, TrialRecord, Void};
 use super::WorkloadDriver;
 use crate::ports::SERVER_PORT;
 use crate::traffic::TransferredAmounts;
-use crate::trial::{Method, STARVED_LIMIT_PERMILLE, stolen};
+use crate::trial::Method;
 use crate::usage::{CounterSnapshot, Usage, sum};
+use crate::void::{STARVED_LIMIT_PERMILLE, stolen};
 use crate::{BuiltTopology, LabError, NodeCpus};
 
 /// Bytes or datagrams, one way.

@@ -7,8 +7,9 @@ use ipnet::IpNet;
 use linux::netlink::LinkInfo;
 use linux::{IfName, Link};
 
+use super::address::LinkAddress;
 use super::link::AddLink;
-use super::object::{Adds, LinkAddress};
+use super::object::Adds;
 use super::{Effect, MovedBack, Past, UndoOutcome, existing_index, mistaken};
 use crate::entry::{After, Before, Intent, Undone};
 use crate::error::StepError;

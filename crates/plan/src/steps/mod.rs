@@ -1,9 +1,11 @@
 //! What each step does to the kernel: one trait, one file a family.
 
+mod address;
 mod ensure;
 mod guard;
 mod link;
 mod listed;
+mod neighbour;
 mod netns;
 mod object;
 mod ovs;
@@ -11,6 +13,7 @@ mod program;
 mod rdma;
 mod redirect;
 mod replace;
+mod route;
 mod rules;
 mod service;
 mod setting;
@@ -187,7 +190,7 @@ impl Step {
             Step::AddLinkOn { link, parent_in } => Box::new(link::AddLinkOn { link, parent_in }),
             Step::EnsureLink(link) => Box::new(ensure::EnsureLink(link)),
             Step::MoveLink { link, to, name } => Box::new(link::MoveLink { link, to, name }),
-            Step::AddAddress { link, address } => Box::new(Adds(object::LinkAddress { link, address })),
+            Step::AddAddress { link, address } => Box::new(Adds(address::LinkAddress { link, address })),
             Step::EnsureAddress { link, address } => Box::new(ensure::EnsureAddress { link, address }),
             Step::AddRoute(route) => Box::new(Adds(route)),
             Step::ReplaceRoute(route) => Box::new(Replaces(route)),

@@ -4,7 +4,9 @@
 use linux::{FdbEntry, Neighbour, Route};
 use rustix::io::Errno;
 
-use super::object::{Adds, Object, fdb_command, neighbour_command, route_command};
+use super::neighbour::{fdb_command, neighbour_command};
+use super::object::{Adds, Object};
+use super::route::route_command;
 use super::{Effect, MovedBack, Past, UndoOutcome, existing_index, mistaken};
 use crate::entry::{After, Before, Displaced, Undone};
 use crate::error::StepError;
