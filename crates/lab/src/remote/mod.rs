@@ -11,7 +11,7 @@
 //! way of this one (`relay`).
 //!
 //! Further machines can have clients ([`Machines`]). Each builds its half as the leading one does (`calling`),
-//! toward the one server, and is told its part of each slice of load ([`crate::part`]); what comes back is added to
+//! toward the one server, and is told its part of each slice of load (`part`); what comes back is added to
 //! what the leading one has.
 
 mod asked;
