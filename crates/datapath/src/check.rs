@@ -8,7 +8,7 @@ use crate::addresses::gateway_in;
 use crate::{Addresses, Family, Network, NodeSpec, Peer, Pod, PublishedPort, SpecError};
 
 /// The smallest MTU in bytes that IPv6 allows on a link (RFC 8200, section 5). Below it the kernel takes IPv6 off.
-const MTU_MIN_IPV6: u32 = 1280;
+pub(crate) const MTU_MIN_IPV6: u32 = 1280;
 /// The smallest MTU in bytes of an Ethernet link in Linux, which is that of IPv4 (`ETH_MIN_MTU`; RFC 791, section 3.2).
 const MTU_MIN_IPV4: u32 = 68;
 /// The largest MTU in bytes of an Ethernet link in Linux (`ETH_MAX_MTU`).

@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use linux::{FdbEntry, IfName, Link, LinkKind, Mac, Neighbour, Route, nft, sysctl};
 use plan::{Place, Plan, SetLinkMtu, SetLinkUp, SetSysctl, Step};
 
+use crate::check::MTU_MIN_IPV6;
 use crate::{Addresses, Family, Network, Pod, PodRoute, Prefixes, links, rules};
 
 /// Steps at one place, for packets of some families. What is said of other families is left out: the kernel may not
@@ -84,11 +85,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Lets the node take no router advertisement that arrives at a link, where the network wants that: a pod would
-    /// lead the node's own packets to itself by one (CVE-2020-10749). A node has IPv6 on a link though its pods have
-    /// IPv4 alone. It comes before the link is up.
-    pub(crate) fn refuse_routers(&mut self, network: &Network, link: &IfName, of: OfLink) {
-        if network.refuses_routers {
+    /// Lets the node take no router advertisement that arrives at a link, where the network wants that: a pod
+    /// would lead the node's own packets to itself by one (CVE-2020-10749). A node has IPv6 on a link though its
+    /// pods have IPv4 alone, unless its MTU is too small for IPv6: then there is no such parameter. It comes
+    /// before the link is up.
+    pub(crate) fn refuse_routers(&mut self, network: &Network, (link, mtu): (&IfName, u32), of: OfLink) {
+        if network.refuses_routers && mtu >= MTU_MIN_IPV6 {
             let step = parameter(&format!("net/ipv6/conf/{link}/accept_ra"), "0");
             match of {
                 OfLink::Own => self.step(step),

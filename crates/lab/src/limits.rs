@@ -33,7 +33,7 @@ pub(crate) fn connections(
         return Ok(Granted { connections: workload.connections, fewer: None });
     }
     if !workload.kind.is_stream() {
-        has_ports(most)?;
+        has_ports(workload, most)?;
     }
     let granted = Granted { connections: workload.connections, fewer: None };
     if workload.kind.makes_connections() || workload.kind.is_stream() {
@@ -54,7 +54,7 @@ pub(crate) fn connections(
 /// # Errors
 /// [`LabError::Experiment`]: this machine does not have them.
 pub(crate) fn client_suffices(workload: &Workload, connections: u32) -> Result<(), LabError> {
-    has_ports(connections)?;
+    has_ports(workload, connections)?;
     let needed = u64::from(connections) * pools(workload) + OTHER_FILES;
     enough(connections.into(), needed, linux::process::allow_open_files(needed)?)
 }
@@ -65,16 +65,18 @@ pub(crate) fn client_suffices(workload: &Workload, connections: u32) -> Result<(
 /// [`LabError::Experiment`]: one has not.
 pub fn clients_suffice(experiment: &Experiment, clients: usize) -> Result<(), LabError> {
     let own = experiment.candidates.iter().filter_map(|candidate| candidate.connections);
-    has_ports(connections_of(0, clients, own.fold(experiment.workload.connections, u32::max)))
+    let most = own.fold(experiment.workload.connections, u32::max);
+    has_ports(&experiment.workload, connections_of(0, clients, most))
 }
 
-/// A client calls one port of a server.
-fn has_ports(connections: u32) -> Result<(), LabError> {
-    if connections <= CLIENT_CONNECTIONS_MAX {
+/// A client calls one port of a server, and all of its pools are open at the same time.
+fn has_ports(workload: &Workload, connections: u32) -> Result<(), LabError> {
+    let ports = u64::from(connections) * pools(workload);
+    if ports <= u64::from(CLIENT_CONNECTIONS_MAX) {
         return Ok(());
     }
     Err(LabError::Experiment {
-        what: format!("{connections} connections of one client"),
+        what: format!("{ports} connections of one client"),
         why: format!(
             "it calls one port of the server, which takes a port of its own for each: {CLIENT_CONNECTIONS_MAX} at most; \
              several machines share them (--client ssh://a --client ssh://c --server ssh://b)"

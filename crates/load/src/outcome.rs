@@ -64,7 +64,8 @@ pub struct Outcome {
     pub answered: u64,
     /// Requests answered as expected before the schedule's end.
     pub answered_in_schedule: u64,
-    /// The intervals between answers of each connection when saturating; none at a rate.
+    /// The intervals between answers of each connection when saturating for a time with one request at a time on each;
+    /// else none.
     pub intervals: Intervals,
     /// Requests without an answer when the wait for it ended.
     pub missed: Missed,

@@ -62,13 +62,13 @@ fn keep_mtu(
     let noted = noted.filter(|_| conf.mtu.is_none()).and_then(|noted| noted.wire_mtu);
     // Why there is none is said when the plan is made.
     let (Some(noted), Ok(now)) = (noted, conf.path.pod_mtu(node)) else { return Ok(()) };
-    if now <= noted || attachments_of(home, network, own)? == 0 {
+    if now <= noted {
         return Ok(());
     }
     let narrow = Network { mtu: Some(noted), ..node.network.clone() };
     let narrow = NodeSpec { network: narrow, ..node.clone() };
     let steps = |node: &NodeSpec| conf.path.node_plan(node).map(|plan| plan.steps).ok();
-    if steps(node) != steps(&narrow) {
+    if steps(node) != steps(&narrow) && attachments_of(home, network, own)? > 0 {
         *node = narrow;
     }
     Ok(())

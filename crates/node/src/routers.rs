@@ -1,24 +1,32 @@
 //! Whether the node is to take no router advertisement from its containers.
 
+use std::path::Path;
+
 use datapath::AntiSpoofing;
-use linux::{IfName, sysctl};
+use linux::sysctl;
 
 use crate::conf::Conf;
 
 /// Whether the links that the node has for containers are to take none: the kernel has IPv6, and the attach does
 /// not drop them anyway.
 ///
-/// A bridge of the machine's own, by which it may have its own default route, keeps what it has: one that is there and
-/// takes router advertisements was not made for containers.
+/// A bridge of the machine's own, by which it may have its own default route, keeps what it has: one that is there
+/// and takes router advertisements was not made for containers. Nor does one take any that has no IPv6, since its
+/// MTU is too small.
 ///
 /// # Errors
 /// A parameter cannot be read.
 pub(crate) fn are_refused(conf: &Conf) -> linux::Result<bool> {
-    if conf.path.attach.anti_spoofing() != AntiSpoofing::Optional || accepts("all")?.is_none() {
+    let has_links = conf.path.attach.anti_spoofing() == AntiSpoofing::Optional || conf.host_link;
+    if !has_links || accepts("all")?.is_none() {
         return Ok(false);
     }
-    let bridge = conf.bridge.as_ref().map(IfName::as_str);
-    Ok(bridge.map(accepts).transpose()?.flatten() != Some(true))
+    let Some(bridge) = &conf.bridge else { return Ok(true) };
+    Ok(match accepts(bridge.as_str())? {
+        Some(accepts) => !accepts,
+        // It is to be made, or it is one without IPv6.
+        None => !Path::new("/sys/class/net").join(bridge.as_str()).exists(),
+    })
 }
 
 /// Whether a link takes them; `None`: there is no such link, or no IPv6.

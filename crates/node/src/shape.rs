@@ -111,9 +111,12 @@ pub(crate) fn leaves_alone(
     node: &NodeSpec,
     made: impl FnOnce() -> Result<Option<Plan>, Failure>,
 ) -> Result<bool, Failure> {
-    if !Shape::read(note).is_some_and(|noted| Shape::of(conf, node).may_join(&noted)) {
-        return Ok(false);
-    }
-    let plan = conf.path.node_plan(node).map_err(|error| invalid_conf(error.to_string()))?;
+    let noted = Shape::read(note).filter(|noted| Shape::of(conf, node).may_join(noted));
+    let Some(noted) = noted else { return Ok(false) };
+    // What stands for the wire of before takes what containers send over a narrower one. The overhead of a tunnel is in
+    // neither: no attach of the plugin has one.
+    let wire_mtu = node.wire_mtu.max(noted.wire_mtu.unwrap_or(0));
+    let plan = conf.path.node_plan(&NodeSpec { wire_mtu, ..node.clone() });
+    let plan = plan.map_err(|error| invalid_conf(error.to_string()))?;
     Ok(made()?.is_some_and(|made| made.steps == plan.steps))
 }

@@ -27,9 +27,10 @@ pub struct TrialRecord {
     pub answered: u64,
     /// Answered requests whose answer came within the measured part.
     pub answered_in_time: u64,
-    /// Of a closed loop: how long `answered_in_time` answers take, in nanoseconds, at the rate that follows from
-    /// the times between the answers of each connection. The measured part holds too few: each connection waits
-    /// for its first one.
+    /// How long `answered_in_time` answers take, in nanoseconds, where that is not the measured part. In a closed loop
+    /// it follows from the times between the answers of each connection: the measured part holds too few, since each
+    /// connection waits for its first one. Of several clients it follows from the sum of their rates: at a rate each
+    /// has a measured part that ends with the period of its own last request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loop_ns: Option<u64>,
     /// Those still open when the trial stopped waiting. They are in no histogram.
@@ -113,7 +114,7 @@ impl TrialRecord {
     }
 
     /// Adds what another client did in the same trial: counts are summed, histograms merged. The trial is as long as
-    /// the longer of the two parts, and void if either is.
+    /// the longer of the two parts, its rate is the sum of theirs, and it is void if either is.
     pub fn add_client(&mut self, other: &TrialRecord) {
         self.loop_ns = self.loop_with(other);
         self.duration_ns = self.duration_ns.max(other.duration_ns);
@@ -144,9 +145,11 @@ impl TrialRecord {
         }
     }
 
-    /// How long the answers of both take at the sum of their rates in a closed loop, in nanoseconds.
+    /// How long the answers of both take at the sum of their rates, in nanoseconds; `None` where both took as long.
     fn loop_with(&self, other: &TrialRecord) -> Option<u64> {
-        self.loop_ns.or(other.loop_ns)?;
+        if self.loop_ns.or(other.loop_ns).is_none() && self.duration_ns == other.duration_ns {
+            return None;
+        }
         let per_ns = |part: &TrialRecord| part.answered_in_time as f64 / part.throughput_ns().max(1) as f64;
         let answered = self.answered_in_time + other.answered_in_time;
         (answered > 0).then(|| (answered as f64 / (per_ns(self) + per_ns(other))) as u64)
@@ -155,17 +158,6 @@ impl TrialRecord {
     /// In how long it got its work done, in nanoseconds: what its throughput is divided by.
     pub fn throughput_ns(&self) -> u64 {
         self.loop_ns.unwrap_or(self.duration_ns)
-    }
-
-    /// CPU time in nanoseconds that requests took on both nodes: what the generator waited is not
-    /// theirs, however it waited.
-    pub fn request_cpu_ns(&self) -> u64 {
-        self.server_cpu.busy_ns() + self.client_request_cpu_ns()
-    }
-
-    /// The client's part of that.
-    pub fn client_request_cpu_ns(&self) -> u64 {
-        self.client_cpu.busy_ns().saturating_sub(self.counters.client_spun_ns)
     }
 
     /// What it got done, in the unit of its throughput.

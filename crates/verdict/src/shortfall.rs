@@ -60,7 +60,7 @@ impl Shortfall {
         let in_time = cell.achieved_rps()? / offered.per_s;
         let judged: Vec<bool> = cell.trials.iter().filter_map(|trial| offered.grew_in(trial)).collect();
         let queues = judged.iter().filter(|grew| **grew).count();
-        let slice_s = cell.sum(|trial| trial.duration_ns) as f64 / 1e9 / cell.trials.len() as f64;
+        let slice_s = cell.sum(TrialRecord::throughput_ns) as f64 / 1e9 / cell.trials.len() as f64;
         let all = offered.kept(in_time, slice_s, |percentile| {
             let all = vec![1; cell.columns.width()];
             let is_valid = percentile.is_valid(cell.columns.count(&all));
@@ -90,7 +90,7 @@ struct Kept {
 impl OfferedLoad {
     /// Whether a queue grew in a slice; `None` if it has too few requests for a median.
     fn grew_in(&self, trial: &TrialRecord) -> Option<bool> {
-        let slice_s = trial.duration_ns as f64 / 1e9;
+        let slice_s = trial.throughput_ns() as f64 / 1e9;
         let in_time = trial.answered_in_time as f64 / slice_s / self.per_s;
         let (times, beyond) = trial.counted();
         if !Percentile::P50.is_valid(times.count() + beyond) {

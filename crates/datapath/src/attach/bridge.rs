@@ -111,14 +111,14 @@ pub(super) fn gateway(draft: &mut Draft<'_>, node: &NodeSpec, mtu: u32) {
     let link = Link { name: bridge.clone(), kind: LinkKind::Bridge, mtu: Some(mtu), mac };
     if node.network.bridge.is_some() {
         draft.share(Step::EnsureLink(link));
-        draft.refuse_routers(&node.network, &bridge, OfLink::Shared);
+        draft.refuse_routers(&node.network, (&bridge, mtu), OfLink::Shared);
         draft.shared_up(&bridge);
         for address in node.gateways() {
             draft.share(Step::EnsureAddress { link: bridge.clone(), address });
         }
     } else {
         draft.step(Step::AddLink(link));
-        draft.refuse_routers(&node.network, &bridge, OfLink::Own);
+        draft.refuse_routers(&node.network, (&bridge, mtu), OfLink::Own);
         draft.up(&bridge);
         draft.addresses(&bridge, node.gateways());
     }

@@ -6,7 +6,7 @@ use linux::{LinkKind, Mac, Route};
 use plan::{Plan, Step};
 
 use super::ptp::GATEWAY;
-use crate::draft::Draft;
+use crate::draft::{Draft, OfLink};
 use crate::{Family, NodeSpec, Pod, links, rules};
 
 /// Makes the link, where the network has one, and masquerades what pods send out by it.
@@ -18,6 +18,7 @@ pub(super) fn node(node: &NodeSpec, kind: LinkKind, mtu: u32, mac: Option<Mac>) 
         draft.forwarding();
         let link = links::host_link(&node.network);
         draft.link(&link, kind, mtu, mac);
+        draft.refuse_routers(&node.network, (&link, mtu), OfLink::Own);
         draft.up(&link);
         draft.tables(rules::border::tables(node));
     }

@@ -72,7 +72,7 @@ impl Attach for Ptp {
         let gateway = links::node_end_mac(node, pod);
         let (mut outside, link) = link(node, pod, mtu, Pair::Veth, gateway);
         outside.guarded(node, pod, &link);
-        outside.refuse_routers(&node.network, &link, OfLink::Own);
+        outside.refuse_routers(&node.network, (&link, mtu), OfLink::Own);
         outside.up(&link);
         let mut plan = outside.into_plan();
         plan.extend(inside(node, pod, gateway));

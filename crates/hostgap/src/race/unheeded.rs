@@ -60,7 +60,7 @@ impl Place {
         match self {
             Place::OneMachine => "a race on one machine",
             Place::VirtualMachine => "a race in a virtual machine",
-            Place::TwoMachines => "two machines",
+            Place::TwoMachines => "a race between machines",
             Place::Cluster => "a cluster",
         }
     }

@@ -449,8 +449,16 @@ fn what_cannot_race_on_another_machine_is_refused_with_the_reason() {
     refused(&["--nic", "eth0"], 2, "names none");
     refused(&["--server", "ssh://b", "--kernel", "debian:6.12"], 2, "each machine has its own");
     refused(&["--server", "ssh://b", "--exact"], 2, "each machine has its own");
-    refused(&["--server", "ssh://b", "--nginx", "/bin/true"], 2, "--nginx does not apply to two machines");
-    refused(&["--server", "ssh://b", "--duration", "1m"], 2, "--duration does not apply to two machines");
+    refused(
+        &["--server", "ssh://b", "--nginx", "/bin/true"],
+        2,
+        "--nginx does not apply to a race between machines",
+    );
+    refused(
+        &["--server", "ssh://b", "--duration", "1m"],
+        2,
+        "--duration does not apply to a race between machines",
+    );
     refused(&["--client", "ssh://a"], 2, "names no machine");
     let two = ["--client", "here", "--client", "ssh://c", "--server", "ssh://b"];
     let of_two = |args: &[&str], says: &str| refused(&[&two[..], args].concat(), 2, says);

@@ -62,9 +62,17 @@ impl<A: Arena> Contest<'_, A> {
         writer: &mut Writer,
         emit: &mut dyn FnMut(Event),
     ) -> Result<Option<Capacity>, LabError> {
-        let reference = runners.reach(REFERENCE, |entrant| self.arena.stand(entrant))?;
         let stop = || self.stop.load(Ordering::Relaxed);
-        let Some(found) = reference.capacity(&self.method, body_bytes, &stop)? else { return Ok(None) };
+        let reference = match runners.reach(REFERENCE, |entrant| self.arena.stand(entrant)) {
+            // Nobody waits for a client that is away when the race is to end.
+            Err(LabError::ClientLost { .. }) if stop() => return Ok(None),
+            reached => reached?,
+        };
+        let found = match reference.capacity(&self.method, body_bytes, &stop) {
+            Err(LabError::ClientLost { .. }) if stop() => None,
+            found => found?,
+        };
+        let Some(found) = found else { return Ok(None) };
         possible(&requested_rates(self.experiment), &found)?;
         let connections = reference.connections(body_bytes);
         self.method.learn(&found, connections);

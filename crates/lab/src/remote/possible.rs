@@ -35,7 +35,11 @@ fn possible_with_clients(experiment: &Experiment, clients: usize) -> Result<(), 
         return Err(refusal(&what, "in a race", "their pods share half of a network of 256 addresses"));
     }
     if experiment.by_cpu {
-        return Err(refusal("the time of each CPU", &place, "each has CPUs of its own, by the same numbers"));
+        return Err(refusal(
+            "the time of each CPU",
+            &place,
+            "CPUs of different machines have the same numbers",
+        ));
     }
     if experiment.workload.connections_min.is_some() {
         let why = "each machine has a limit of open files of its own";

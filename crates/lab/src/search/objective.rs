@@ -54,7 +54,12 @@ impl VisitMetric {
         let found = match self {
             VisitMetric::Percentile(percentile) => percentile_ns(trials, percentile, reading.closed)?,
             VisitMetric::Throughput => work / sum(&TrialRecord::throughput_ns) as f64 * 1e9,
-            VisitMetric::Cpu => sum(&TrialRecord::request_cpu_ns) as f64 / work,
+            VisitMetric::Cpu => {
+                let busy_ns = sum(&|trial| trial.client_cpu.busy_ns() + trial.server_cpu.busy_ns());
+                // What the generator waited is not the requests', however it waited.
+                let spun_ns = sum(&|trial| trial.counters.client_spun_ns);
+                busy_ns.saturating_sub(spun_ns) as f64 / work
+            }
             VisitMetric::Retransmits => {
                 1.0 + sum(&|trial| trial.counters.retransmits) as f64 / (work * reading.segments())
             }

@@ -92,7 +92,11 @@ fn the_plugins_of_the_scenarios_answer_over_both_families_and_go() {
             assert_eq!(left(claim.id()), []);
         }
     }
-    assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
+    assert_eq!(
+        std::fs::read_dir(claim.dir()).unwrap().count(),
+        2,
+        "only the owner file and its lock are left"
+    );
     assert_eq!(machine(), before);
     claim.end().unwrap();
 }
@@ -218,7 +222,11 @@ fn fails(scripts: &Scripts, plugins: &str) -> String {
     let before = machine().1;
     let error = build(scripts.network(plugins), &claim, false).err().unwrap();
     assert_eq!(left(claim.id()), []);
-    assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
+    assert_eq!(
+        std::fs::read_dir(claim.dir()).unwrap().count(),
+        2,
+        "only the owner file and its lock are left"
+    );
     assert_eq!(machine().1, before);
     error.to_string()
 }

@@ -52,7 +52,11 @@ fn each_answers_over_both_families_and_goes() {
             assert_eq!(left(claim.id()), []);
         }
     }
-    assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
+    assert_eq!(
+        std::fs::read_dir(claim.dir()).unwrap().count(),
+        2,
+        "only the owner file and its lock are left"
+    );
     claim.end().unwrap();
 }
 

@@ -76,7 +76,11 @@ fn every_data_path_answers_over_both_families_and_goes() {
             answers_and_goes(path, alone, &claim);
         }
     }
-    assert_eq!(std::fs::read_dir(claim.dir()).unwrap().count(), 1, "only the owner file is left");
+    assert_eq!(
+        std::fs::read_dir(claim.dir()).unwrap().count(),
+        2,
+        "only the owner file and its lock are left"
+    );
     claim.end().unwrap();
 }
 

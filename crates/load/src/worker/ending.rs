@@ -20,7 +20,7 @@ impl Quota {
         Quota { requests: requests.unwrap_or(u64::MAX), abandoned: 0, silence: (0, 0) }
     }
 
-    fn is_some(&self) -> bool {
+    pub(super) fn is_some(&self) -> bool {
         self.requests < u64::MAX
     }
 }

@@ -90,6 +90,31 @@ fn forwarding_is_set_again() {
     check_next_add_mends("ptp", NO_FORWARDING);
 }
 
+/// One that was there before the network belongs to it when it is made again, and goes with it.
+#[test]
+fn a_bridge_that_was_found_and_deleted_is_made_again() {
+    let Some(scene) = Scene::new() else { return };
+    let conf = with(conf("bridge"), "bridge", json!("br9"));
+    for name in ["a", "b"] {
+        let _ = scene.container(name);
+    }
+    let before = scene.dump();
+    scene.on_node("ip -n NODE link add br9 type bridge");
+    scene.on_node("ip -n NODE link set br9 up");
+    scene.add("a", &conf);
+    scene.on_node("ip -n NODE link del br9");
+    scene.add("b", &conf);
+    assert!(
+        scene.on_node("ip -n NODE -o address show dev br9").contains("inet "),
+        "it has a gateway's address"
+    );
+    for name in ["a", "b"] {
+        scene.succeed("DEL", name, &conf);
+    }
+    assert_eq!(scene.remove_unused().removed, ["pods"]);
+    before.assert_same(&scene.dump(), "without the network");
+}
+
 /// Containers of before lose their ports of the bridge with it; those that come have one.
 #[test]
 fn a_bridge_that_was_deleted_is_made_again() {

@@ -70,10 +70,10 @@ fn containers_of_ptp_go_on() {
 }
 
 /// Before the node has its network, a container begins with the MTU of Ethernet.
-#[test]
-fn a_wire_that_comes_later_is_taken() {
+#[track_caller]
+fn check_wire_that_comes_later(attach: &str) {
     let Some(scene) = Scene::new() else { return };
-    let conf = masquerading("ptp");
+    let conf = masquerading(attach);
     for name in ["a", "b"] {
         let _ = scene.container(name);
     }
@@ -84,6 +84,31 @@ fn a_wire_that_comes_later_is_taken() {
     scene.add("b", &conf);
     assert_eq!(scene.mtu_of("b"), 1420);
     scene.exchange("far", "b", "192.0.2.2:80".parse().unwrap());
+}
+
+#[test]
+fn a_wire_that_comes_later_is_taken_by_ptp() {
+    check_wire_that_comes_later("ptp");
+}
+
+/// Its bridge takes what is shorter than it was made for.
+#[test]
+fn a_wire_that_comes_later_is_taken_by_bridge() {
+    check_wire_that_comes_later("bridge");
+}
+
+/// Such a link has no IPv6, and none of its parameters.
+#[test]
+fn an_mtu_too_small_for_ipv6_is_enough_for_ipv4() {
+    for attach in ["bridge", "ptp"] {
+        let Some(scene) = Scene::new() else { return };
+        let ipam = json!({ "type": "hostgap", "ranges": [[{ "subnet": "10.244.1.0/24" }]] });
+        let conf = with(with(conf(attach), "ipam", ipam), "mtu", json!(1200));
+        let _ = scene.container("a");
+        scene.add("a", &conf);
+        assert_eq!(scene.mtu_of("a"), 1200, "{attach}");
+        scene.succeed("DEL", "a", &conf);
+    }
 }
 
 /// The wire takes jumbo frames while containers are attached. A bridge would drop what is longer for those that were

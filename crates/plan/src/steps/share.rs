@@ -229,6 +229,20 @@ impl SharedStep<'_> {
         }
     }
 
+    /// From what the step is done again, where it is not so any more; `None`: another program has made something else
+    /// of it.
+    fn goes_on_from(claim: &Claim, now: impl FnOnce() -> Option<Before>) -> Option<Before> {
+        let before = claim.before.as_ref()?;
+        if claim.after.is_none() {
+            return Some(before.clone());
+        }
+        match (before, now()?) {
+            // What was found there and is gone belongs to the claim when it is made.
+            (Before::Present, Before::Absent) => Some(Before::Absent),
+            (before, now) => (now == *before).then_some(now),
+        }
+    }
+
     /// Does the step unless it is done. A unit may have died before it did it, and another one after it took it back.
     fn make_so(
         &self,
@@ -240,20 +254,24 @@ impl SharedStep<'_> {
     ) -> Result<(), StepError> {
         let effect = self.0.effect();
         let is_so = effect.look(kernel, place, &Listing::default())? == StepState::So;
-        match &claim.before {
-            _ if is_so && (claim.before.is_none() || claim.after.is_some()) => Ok(()),
-            Some(before)
-                if claim.after.is_none() || effect.before(kernel, place).is_ok_and(|now| now == *before) =>
-            {
-                if !is_so {
-                    effect.act(kernel, place, before)?;
+        if is_so && (claim.before.is_none() || claim.after.is_some()) {
+            return Ok(());
+        }
+        match Self::goes_on_from(claim, || effect.before(kernel, place).ok()) {
+            Some(before) => {
+                if claim.before.as_ref() != Some(&before) {
+                    // Written down first: whoever dies after it was made leaves none that nobody owns.
+                    claims.put(Claim { before: Some(before.clone()), after: None, ..claim.clone() })?;
                 }
-                let after = effect.after(kernel, place, before)?;
+                if !is_so {
+                    effect.act(kernel, place, &before)?;
+                }
+                let after = effect.after(kernel, place, &before)?;
                 let verified = effect.verify(&after);
-                claims.put(Claim { after: Some(after), ..claim.clone() })?;
+                claims.put(Claim { before: Some(before), after: Some(after), ..claim.clone() })?;
                 verified
             }
-            Some(_) | None => {
+            None => {
                 let what = effect.subject();
                 let sharers =
                     if others.is_empty() { "units that are gone".to_owned() } else { others.join(", ") };

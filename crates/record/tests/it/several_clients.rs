@@ -59,3 +59,31 @@ fn a_trial_is_void_if_it_is_on_one_client_and_says_on_which() {
     assert!(text.contains(named), "{text}");
     assert_eq!(serde_json::from_str::<TrialRecord>(&text).unwrap(), merged);
 }
+
+/// Whatever the length of the two parts: one of thirty in 150 ms does 200 a second, one of ten in 100 ms does 100.
+#[test]
+fn rates_of_clients_add_up() {
+    let part = |answered_in_time, duration_ns, loop_ns| TrialRecord {
+        answered_in_time,
+        duration_ns,
+        loop_ns,
+        ..trial(0)
+    };
+    let rate = |trial: &TrialRecord| trial.answered_in_time as f64 * 1e9 / trial.throughput_ns() as f64;
+    let both = [
+        // At a rate, each to the end of its own last period.
+        [part(10, 100_000_000, None), part(30, 150_000_000, None)],
+        // In a closed loop, by the times between answers.
+        [part(10, 90_000_000, Some(100_000_000)), part(30, 90_000_000, Some(150_000_000))],
+    ];
+    for [mut one, other] in both {
+        one.add_client(&other);
+        assert!((rate(&one) - 300.0).abs() < 0.01, "{one:?}");
+    }
+    let mut equal = part(10, 100_000_000, None);
+    equal.add_client(&part(10, 100_000_000, None));
+    assert_eq!((equal.loop_ns, rate(&equal)), (None, 200.0));
+    let mut silent = part(0, 100_000_000, None);
+    silent.add_client(&part(0, 150_000_000, None));
+    assert_eq!((silent.loop_ns, silent.throughput_ns()), (None, 150_000_000));
+}

@@ -1,6 +1,6 @@
 //! One candidate at every load.
 
-use record::{CpuTime, Measure, RaceRecord, Statistic, TrialRecord};
+use record::{CpuTime, Measure, RaceRecord, Statistic};
 use stats::Percentile;
 
 use super::quantiles::{self, quantiles};
@@ -48,7 +48,9 @@ fn rate(
     };
     let closed = of.rate_per_s.is_none() || measure != Measure::Latency;
     let server_us = us_per_request(&server, server.busy_ns(), done);
-    let client_us = us_per_request(&client, cell.sum(TrialRecord::client_request_cpu_ns), done);
+    // In ticks of 10 ms a trial's time on a CPU may be less than what was spun in it; the sum of all is not.
+    let spun_ns = cell.sum(|trial| trial.counters.client_spun_ns);
+    let client_us = us_per_request(&client, client.busy_ns().saturating_sub(spun_ns), done);
     RateSummary {
         body_bytes: of.body_bytes,
         requested_rps: of.rate_per_s,

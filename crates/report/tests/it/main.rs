@@ -27,6 +27,8 @@ mod profile;
 #[cfg(test)]
 mod published;
 #[cfg(test)]
+mod spun;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod sweep;
