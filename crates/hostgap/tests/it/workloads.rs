@@ -67,7 +67,7 @@ fn a_lost_datagram_is_one_request_without_an_answer() {
     }
     let sandbox = sandbox();
     let args = ["--paths", "macvlan", "--workload", "udp-rr", "--loss", "2%", "--connections", "1"];
-    let output = sandbox.run_race(&[&args[..], &["--rate", "2k", "--rounds", "1", "--seed", "7"]].concat());
+    let output = sandbox.run_race(&[&args[..], &["--rate", "50%", "--rounds", "1", "--seed", "7"]].concat());
     check_race(&output, "");
     let race = record::RaceRecord::read(&sandbox.record()).unwrap();
     let is_at_rate = |load: usize| race.loads[load].rate_per_s.is_some();
