@@ -126,7 +126,7 @@ impl Nodes {
     }
 
     fn talk(&self) -> Talk {
-        Talk::begin(&self.world.open("pod-a"), &self.world.open("pod-b"), "10.244.2.5")
+        Talk::begin_paced(&self.world.open("pod-a"), &self.world.open("pod-b"), "10.244.2.5")
     }
 
     pub(super) fn dumps(&self) -> [Dump; 2] {
