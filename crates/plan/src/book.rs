@@ -241,9 +241,7 @@ impl Book {
             file.read_to_end(&mut bytes).map_err(BookError::file("read", &path))?;
             owner = serde_json::from_slice(&bytes).unwrap_or(owner);
             let is_held = match File::open(self.root.join(id).join(HOLD)) {
-                // A program of before holds the owner's file alone. Anybody can lock that one, so it counts only as
-                // long as the process lives that is written in it.
-                Ok(hold) => is_held(&hold, owner.pid) || lives(owner.pid) && lock::is_held(&file),
+                Ok(hold) => is_held(&hold, owner.pid),
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => lives(owner.pid),
                 Err(_) => is_held(&file, owner.pid),
             };
