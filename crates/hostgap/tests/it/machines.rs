@@ -463,7 +463,10 @@ fn what_cannot_race_on_another_machine_is_refused_with_the_reason() {
     let two = ["--client", "here", "--client", "ssh://c", "--server", "ssh://b"];
     let of_two = |args: &[&str], says: &str| refused(&[&two[..], args].concat(), 2, says);
     of_two(&["--client", "ssh://c"], "ssh://c is named twice");
-    of_two(&["--by-cpu"], "the time of each CPU of 2 clients: each has CPUs of its own");
+    of_two(
+        &["--by-cpu"],
+        "the time of each CPU of 2 clients: CPUs of different machines have the same numbers",
+    );
     of_two(&["--connections", "1"], "1 connection of 2 clients: each has at least one of its own");
     of_two(&["--connections", "40002"], "20001 connections of one client: it calls one port of the server");
     refused(&["--server", "ssh://-b"], 2, "is no host");
