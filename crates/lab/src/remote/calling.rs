@@ -78,9 +78,7 @@ impl Calling {
             workload: order.workload.clone(),
         };
         let mut built = BuiltTopology::build(&order.candidate, shape, &staffing, &claim.dir().join(slug))?;
-        for body in &order.workload.body_bytes {
-            built.open(*body, order.workload.connections)?;
-        }
+        built.open_all(order.workload.connections)?;
         Ok(Calling { built, method: Method::new(cpus, staff.scheduling), before: None })
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use testkit::shell;
+use testkit::{Dump, shell};
 
 use crate::scene::{Scene, address, check_failure, conf, with, works};
 
@@ -27,6 +27,16 @@ impl Scene {
         for to in ["192.0.2.2:80", "[2001:db8::2]:80"] {
             self.exchange("far", container, to.parse::<SocketAddr>().unwrap());
         }
+    }
+
+    /// The containers and then the network go, and the node is as before them.
+    #[track_caller]
+    fn assert_goes_without_a_trace(&self, containers: &[&str], conf: &Value, before: &Dump) {
+        for name in containers {
+            self.succeed("DEL", name, conf);
+        }
+        assert_eq!(self.remove_unused().removed, ["pods"]);
+        before.assert_same(&self.dump(), "without the network");
     }
 
     /// The name of the network's bridge.
@@ -68,11 +78,7 @@ fn check_next_add_mends(attach: &str, damage: &str) {
     scene.on_node(damage);
     scene.add("c", &conf);
     assert!(scene.journal_of_network() == journal, "the journal grows");
-    for name in ["a", "b", "c"] {
-        scene.succeed("DEL", name, &conf);
-    }
-    assert_eq!(scene.remove_unused().removed, ["pods"]);
-    before.assert_same(&scene.dump(), "without the network");
+    scene.assert_goes_without_a_trace(&["a", "b", "c"], &conf, &before);
 }
 
 #[test]
@@ -108,11 +114,7 @@ fn a_bridge_that_was_found_and_deleted_is_made_again() {
         scene.on_node("ip -n NODE -o address show dev br9").contains("inet "),
         "it has a gateway's address"
     );
-    for name in ["a", "b"] {
-        scene.succeed("DEL", name, &conf);
-    }
-    assert_eq!(scene.remove_unused().removed, ["pods"]);
-    before.assert_same(&scene.dump(), "without the network");
+    scene.assert_goes_without_a_trace(&["a", "b"], &conf, &before);
 }
 
 /// Containers of before lose their ports of the bridge with it; those that come have one.
@@ -128,11 +130,7 @@ fn a_bridge_that_was_deleted_is_made_again() {
     scene.on_node(&format!("ip -n NODE link del {}", scene.bridge()));
     scene.add("b", &conf);
     scene.assert_reaches_far("b");
-    for name in ["a", "b"] {
-        scene.succeed("DEL", name, &conf);
-    }
-    assert_eq!(scene.remove_unused().removed, ["pods"]);
-    before.assert_same(&scene.dump(), "without the network");
+    scene.assert_goes_without_a_trace(&["a", "b"], &conf, &before);
 }
 
 /// A link that is there is not made anew under the containers that hang on it.

@@ -212,15 +212,21 @@ fn opened_by_nobody(root: &Path) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
+/// A book in a directory that, unlike others of tests, every user can enter.
+fn book_that_all_can_see() -> (tempfile::TempDir, Book) {
+    let root = tempfile::tempdir().unwrap();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let book = Book::at(root.path());
+    (root, book)
+}
+
 /// Whoever can read a file can lock it for as long as it likes, and no container would come or go meanwhile.
 #[test]
 fn nobody_else_locks_what_a_unit_needs() {
     if !require_root() {
         return;
     }
-    let root = tempfile::tempdir().unwrap();
-    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let book = Book::at(root.path());
+    let (root, book) = book_that_all_can_see();
     let unit = book.begin_as("pod").unwrap();
     let gone = build(&unit);
     assert_eq!(opened_by_nobody(root.path()), ["owner"]);
@@ -242,9 +248,7 @@ fn a_unit_of_an_earlier_version_is_closed_to_others() {
     if !require_root() {
         return;
     }
-    let root = tempfile::tempdir().unwrap();
-    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let book = Book::at(root.path());
+    let (root, book) = book_that_all_can_see();
     let unit = book.begin_as("pod").unwrap();
     let _ = build(&unit);
     unit.leave_standing("a pod").unwrap();
