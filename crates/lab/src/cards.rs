@@ -46,17 +46,22 @@ impl CardWire {
         sysfs: &NetSysfs,
         interrupts_at_once: bool,
     ) -> Result<CardWire, LabError> {
-        let shown = sysfs.queues(&ends.client)?;
-        let count = |is_meant: fn(&Queue) -> bool| {
-            u16::try_from(shown.iter().filter(|queue| is_meant(queue)).count()).unwrap_or(u16::MAX)
-        };
-        let shown =
-            (count(|queue| matches!(queue, Queue::Rx(_))), count(|queue| matches!(queue, Queue::Tx(_))));
-        let channels = Ethtool::open()?.channels(&ends.client).filter(|channels| channels.combined > 0);
-        let said = channels.and_then(|channels| u16::try_from(channels.combined).ok());
-        let (rx, tx) = said.map_or(shown, |both| (both, both));
-        Ok(CardWire { ends, nic: tune::Nic { rx, tx, ..tune::Nic::default() }, interrupts_at_once })
+        let nic = queues_of(&ends.client, sysfs)?;
+        Ok(CardWire { ends, nic, interrupts_at_once })
     }
+}
+
+/// The queues of a card: as many as its driver says, or else as many as the kernel shows.
+pub(crate) fn queues_of(link: &IfName, sysfs: &NetSysfs) -> Result<tune::Nic, LabError> {
+    let shown = sysfs.queues(link)?;
+    let count = |is_meant: fn(&Queue) -> bool| {
+        u16::try_from(shown.iter().filter(|queue| is_meant(queue)).count()).unwrap_or(u16::MAX)
+    };
+    let shown = (count(|queue| matches!(queue, Queue::Rx(_))), count(|queue| matches!(queue, Queue::Tx(_))));
+    let channels = Ethtool::open()?.channels(link).filter(|channels| channels.combined > 0);
+    let said = channels.and_then(|channels| u16::try_from(channels.combined).ok());
+    let (rx, tx) = said.map_or(shown, |both| (both, both));
+    Ok(tune::Nic { rx, tx, ..tune::Nic::default() })
 }
 
 impl Cards {
@@ -170,13 +175,14 @@ fn unmet(path: &DataPath, card: Card) -> Option<String> {
     })
 }
 
-/// Waits until both ends of a wire carry.
+/// Waits until the links of these nodes carry: a wire's both ends, or that of a machine, which the settings of the
+/// candidate before may have reset.
 ///
 /// # Errors
 /// They do not, or are not there.
-pub(crate) fn await_carrier(candidate: &str, nodes: &ByRole<NodeSpec>) -> Result<(), LabError> {
+pub(crate) fn await_carrier(candidate: &str, nodes: &[&NodeSpec]) -> Result<(), LabError> {
     let deadline = Instant::now() + CARRIER_MAX;
-    for node in nodes.as_ref().both() {
+    for node in nodes {
         let netlink = Netlink::open_in(&node.place.open()?)?;
         while !netlink.link(&node.wire)?.is_some_and(|link| link.carrier) {
             if Instant::now() > deadline {

@@ -1,5 +1,6 @@
 //! Which CPUs each node gets.
 
+use datapath::SocketRole;
 use linux::CpuSet;
 
 use crate::LabError;
@@ -15,6 +16,14 @@ pub struct NodeCpus {
 }
 
 impl NodeCpus {
+    /// Those of a side's node.
+    pub(crate) fn of(&self, part: SocketRole) -> &CpuSet {
+        match part {
+            SocketRole::Client => &self.client,
+            SocketRole::Server => &self.server,
+        }
+    }
+
     /// Splits the allowed CPUs into two halves: whole cores to each node, so that client and server do not share one
     /// by hyper-threading, and the cores of a package together. An odd core out stays idle, so that the nodes are
     /// equal. With one core its threads are split, with one CPU both nodes share it; see [`NodeCpus::shared`].

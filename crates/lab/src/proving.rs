@@ -4,10 +4,10 @@ use linux::features::Facts;
 use linux::netlink::Netlink;
 use linux::sysfs::LinkAttribute;
 use linux::{IfName, Link, LinkKind, Netns, VethPeer, sysctl};
-use plan::{ApplyError, Kernel, Place};
+use plan::{ApplyError, Kernel, Place, StepState, look};
 use tune::{Lives, Nic, QueueFile, Setting, Settings, Since, Site, ValueKind};
 
-use crate::{Contender, LabError};
+use crate::{Contender, LabError, card_look};
 
 /// Whose the machine is on which settings are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,9 @@ pub enum MachineUse {
     /// The same, with cards at the ends of the wire. They have what the veth here has not, so that what is a card's
     /// is left to [`crate::prove_on_cards`].
     OursWithCards,
+    /// One of those between which the user lets a race take place, for which all of it may be set: one data path
+    /// stands at a time, and whatever happens everything is taken back.
+    Given,
 }
 
 /// Adds to contenders with settings why these cannot be made here, and sends settings by the way that is open.
@@ -27,26 +30,8 @@ pub enum MachineUse {
 /// A contender that must be able to run cannot; or there can be no namespace.
 pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: MachineUse) -> Result<(), LabError> {
     for contender in contenders.iter_mut().filter(|contender| !contender.settings.is_empty()) {
-        let netns = TrialNetns::new(facts, machine)?;
         let Settings { client, server } = &mut contender.settings;
-        let flows = client.iter().chain(server.iter()).any(|one| matches!(one.lives, Lives::Machine(_)));
-        let mut unmet = Vec::new();
-        // What both sides are to have is tried once: a table of rules cannot be made twice in one namespace.
-        let mut tried: Vec<(Setting, Result<Setting, String>)> = Vec::new();
-        for setting in client.iter_mut().chain(server) {
-            let known =
-                tried.iter().find(|(requested, _)| requested == setting).map(|(_, settled)| settled.clone());
-            let settled = match known {
-                Some(settled) => settled,
-                None => netns.settle(setting, flows)?,
-            };
-            tried.push((setting.clone(), settled.clone()));
-            match settled {
-                Ok(settled) => *setting = settled,
-                Err(why) => unmet.push(format!("{} = {}: {why}", setting.knob.id, setting.value)),
-            }
-        }
-        unmet.dedup();
+        let unmet = settle([client, server], facts, machine)?;
         contender.unmet.extend(unmet);
         if contender.required && !contender.unmet.is_empty() {
             let reasons = contender.unmet.join("; ");
@@ -54,6 +39,62 @@ pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: MachineUse) -
         }
     }
     Ok(())
+}
+
+/// Why some of these settings of one side cannot be made on this machine, which a race between machines was given, and
+/// whose link and CPUs are those of `site`. Sends settings by the way that is open.
+///
+/// # Errors
+/// There can be no namespace, or the kernel does not answer.
+pub(crate) fn prove_on_machine(
+    settings: &mut Vec<Setting>,
+    facts: &Facts,
+    mut site: Site,
+) -> Result<Vec<String>, LabError> {
+    let mut unmet = settle([settings], facts, MachineUse::Given)?;
+    if settings.iter().any(|setting| setting.lives == Lives::Interrupts) {
+        site.nic.interrupts = card_look::interrupts_of(&site.node, &site.wire)?;
+    }
+    let mut kernel = Kernel::new()?;
+    for setting in settings.iter().filter(|setting| is_of_machine(setting.lives)) {
+        let steps = setting.plan(&site).steps;
+        let lacks = steps
+            .iter()
+            .any(|placed| !matches!(look(placed, &mut kernel), Ok(state) if state != StepState::Absent));
+        if steps.is_empty() || lacks {
+            unmet.push(format!("{} = {}: it has no such setting", setting.knob.id, setting.value));
+        }
+    }
+    Ok(unmet)
+}
+
+/// Tries settings, and sends them by the way that is open. Returns why some cannot be made, each reason once.
+fn settle<const SIDES: usize>(
+    sides: [&mut Vec<Setting>; SIDES],
+    facts: &Facts,
+    machine: MachineUse,
+) -> Result<Vec<String>, LabError> {
+    let netns = TrialNetns::new(facts, machine)?;
+    let settings = || sides.iter().flat_map(|side| side.iter());
+    let flows = settings().any(|one| matches!(one.lives, Lives::Machine(_)));
+    let mut unmet = Vec::new();
+    // What both sides are to have is tried once: a table of rules cannot be made twice in one namespace.
+    let mut tried: Vec<(Setting, Result<Setting, String>)> = Vec::new();
+    for setting in sides.into_iter().flatten() {
+        let known =
+            tried.iter().find(|(requested, _)| requested == setting).map(|(_, settled)| settled.clone());
+        let settled = match known {
+            Some(settled) => settled,
+            None => netns.settle(setting, flows)?,
+        };
+        tried.push((setting.clone(), settled.clone()));
+        match settled {
+            Ok(settled) => *setting = settled,
+            Err(why) => unmet.push(format!("{} = {}: {why}", setting.knob.id, setting.value)),
+        }
+    }
+    unmet.dedup();
+    Ok(unmet)
 }
 
 /// A namespace with what settings need: a link that is up, and a route.
@@ -100,6 +141,11 @@ impl TrialNetns {
         {
             return Ok(Err(format!("it has no effect on kernels from {until}")));
         }
+        if self.machine == MachineUse::Given
+            && let Some(decided) = on_given_machine(setting)
+        {
+            return Ok(decided);
+        }
         if let Lives::Machine(key) = setting.lives {
             return Ok(of_machine(key, self.machine).map(|()| setting.clone()));
         }
@@ -141,6 +187,26 @@ impl TrialNetns {
             other => other.to_string(),
         }))
     }
+}
+
+/// What need not be tried on a machine that a race was given: what is never set there, with the reason, and what is
+/// looked at where it is.
+fn on_given_machine(setting: &Setting) -> Option<Result<Setting, String>> {
+    match setting.lives {
+        Lives::Mtu => Some(Err("the wire between machines is raced as it is".to_owned())),
+        Lives::CpuLatency => {
+            Some(Err("it is held by a process and not set; `hostgap tune apply` holds it".to_owned()))
+        }
+        Lives::Attribute(LinkAttribute::VirtualFunctions) => {
+            Some(Err("it makes devices; `hostgap tune apply` can set it".to_owned()))
+        }
+        lives => is_of_machine(lives).then(|| Ok(setting.clone())),
+    }
+}
+
+/// Whether all of a machine shares it, or its card has it.
+fn is_of_machine(lives: Lives) -> bool {
+    is_of_card(lives) || matches!(lives, Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_))
 }
 
 /// Whether a setting is one of a card or of its queues, which its driver may refuse.

@@ -120,7 +120,9 @@ impl Race {
             (Some(_), None) => MachineUse::Ours,
             (Some(_), Some(_)) => MachineUse::OursWithCards,
         };
-        prove(&mut contenders, facts, whose)?;
+        if machines.is_none() {
+            prove(&mut contenders, facts, whose)?;
+        }
         leave_out_wires(&mut contenders, &experiment.underlay, facts)?;
         proxy::leave_out(&mut contenders, settings.nginx.as_deref(), facts)?;
         packets::leave_out(&mut contenders)?;
@@ -129,7 +131,9 @@ impl Race {
         if let Some(wire) = Cards::of(&experiment, settings.guest.is_some(), 1)?.of_contender(0) {
             cards::prove_on_cards(&mut contenders, &wire, &home)?;
         }
-        machines.iter().try_for_each(|machines| remote::leave_out(&mut contenders, machines))?;
+        if let Some(machines) = &machines {
+            remote::leave_out(&mut contenders, machines, &experiment.workload, facts)?;
+        }
         let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
         Race::of(experiment, settings, home, contenders, racing)
     }

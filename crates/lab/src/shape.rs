@@ -92,6 +92,15 @@ impl Shape {
         }
     }
 
+    /// The queues of a side's end of the wire: those of its card, or of the machine that it is; a veth has one.
+    pub(crate) fn nic(&self, part: SocketRole) -> tune::Nic {
+        if let Some(machines) = &self.machines {
+            let link = machines.end(part);
+            return tune::Nic { rx: link.rx_queues, tx: link.tx_queues, ..tune::Nic::default() };
+        }
+        self.cards.as_ref().map_or_else(tune::Nic::default, |cards| cards.nic.clone())
+    }
+
     /// The port on which the server answers. On a machine that is shared each topology has another.
     pub(crate) fn server_port(&self) -> u16 {
         match &self.machines {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use datapath::{NodeSpec, Pod, Reach, SocketRole, SpecError};
+use datapath::{Family, NodeSpec, Pod, Reach, SocketRole, SpecError};
 use ipnet::IpNet;
 use linux::ethtool::NicParameter;
 use linux::interrupts::Interrupt;
@@ -12,7 +12,7 @@ use plan::{Place, Plan, Set, SetRootQdisc, Step};
 use record::{Placement, Side};
 use tune::{Lives, Nic, Setting, Settings, Site, Value};
 
-use crate::{ByRole, CardWire, Shape};
+use crate::{ByRole, LabError, Shape, card_look};
 
 /// The shape with the MTU that its settings ask for.
 pub(crate) fn with_its_mtu(mut shape: Shape) -> Result<Shape, SpecError> {
@@ -33,45 +33,92 @@ pub(crate) fn with_its_mtu(mut shape: Shape) -> Result<Shape, SpecError> {
 /// The node of a side, its pod and the namespace of its process.
 type Whereabouts<'a> = (&'a NodeSpec, &'a Pod, &'a Place);
 
-/// What makes the settings, once everything else of a topology is in `plan`.
-pub(crate) fn plan(shape: &Shape, sides: &ByRole<Whereabouts<'_>>, plan: &Plan) -> Result<Plan, SpecError> {
-    let Settings { client, server } = &shape.settings;
+/// Adds what makes the settings, once everything else is planned: all of it to `plan`, or the server's to `there`,
+/// where that side is another machine's.
+pub(crate) fn extend(
+    shape: &Shape,
+    sides: &ByRole<Whereabouts<'_>>,
+    plan: &mut Plan,
+    there: Option<&mut Plan>,
+) -> Result<(), SpecError> {
     possible(shape)?;
-    let mut made = Plan::new();
-    for (here, there, settings, cpus) in [
-        (SocketRole::Client, SocketRole::Server, client, &shape.cpus.client),
-        (SocketRole::Server, SocketRole::Client, server, &shape.cpus.server),
-    ] {
-        let (node, _, process) = *sides.of(here);
-        let process = process.clone();
-        let others = others_addresses(shape, there, *sides.of(there));
-        let routes = routes(plan, &process, &others);
-        if routes.is_empty() && settings.iter().any(|setting| matches!(setting.lives, Lives::Route(_))) {
-            return Err(refused("routes", "no route is known that leads from the one side to the other"));
-        }
-        let nic = nic(shape.cards.as_ref(), settings);
-        if let Some(why) = settings.iter().find_map(|setting| setting.refused_by(&nic)) {
-            return Err(SpecError { what: "the settings of a link's queues".to_owned(), why });
-        }
-        let site = Site {
-            process,
-            routes,
-            node: node.place.clone(),
-            wire: node.wire.clone(),
-            cpus: cpus.clone(),
-            nic,
-        };
-        // What makes queues comes before what is set at them.
-        let mut ranked: Vec<&Setting> = settings.iter().collect();
-        ranked.sort_by_key(|setting| setting.rank());
-        for placed in ranked.into_iter().flat_map(|setting| setting.plan(&site).steps) {
-            // Both sides in one namespace, or a parameter of the whole machine.
-            if !made.steps.contains(&placed) {
-                made.steps.push(placed);
-            }
+    let client = plan_of(shape, SocketRole::Client, sides, plan)?;
+    let server = plan_of(shape, SocketRole::Server, sides, there.as_deref().unwrap_or(plan))?;
+    match there {
+        None => add(plan, together([client, server])),
+        Some(there) => {
+            add(plan, client);
+            add(there, server);
         }
     }
+    Ok(())
+}
+
+fn plan_of(
+    shape: &Shape,
+    here: SocketRole,
+    sides: &ByRole<Whereabouts<'_>>,
+    plan: &Plan,
+) -> Result<Plan, SpecError> {
+    let there = match here {
+        SocketRole::Client => SocketRole::Server,
+        SocketRole::Server => SocketRole::Client,
+    };
+    let settings = of(&shape.settings, here);
+    let (node, _, process) = *sides.of(here);
+    let process = process.clone();
+    let routes = routes(plan, &process, &others_addresses(shape, there, *sides.of(there)));
+    if routes.is_empty() && settings.iter().any(is_of_route) {
+        return Err(refused("routes", "no route is known that leads from the one side to the other"));
+    }
+    let nic = nic(shape.nic(here), settings);
+    if let Some(why) = settings.iter().find_map(|setting| setting.refused_by(&nic)) {
+        return Err(SpecError { what: "the settings of a link's queues".to_owned(), why });
+    }
+    let (node, wire) = (node.place.clone(), node.wire.clone());
+    let site = Site { process, routes, node, wire, cpus: shape.cpus.of(here).clone(), nic };
+    // What makes queues comes before what is set at them.
+    let mut ranked: Vec<&Setting> = settings.iter().collect();
+    ranked.sort_by_key(|setting| setting.rank());
+    let mut made = Plan::new();
+    ranked.into_iter().for_each(|setting| made.extend(setting.plan(&site)));
     Ok(made)
+}
+
+/// A side's node alone, for what is set at the node itself and at its card.
+pub(crate) fn site_of_node(shape: &Shape, part: SocketRole, (place, wire): (&Place, &IfName)) -> Site {
+    Site {
+        process: place.clone(),
+        routes: Vec::new(),
+        node: place.clone(),
+        wire: wire.clone(),
+        cpus: shape.cpus.of(part).clone(),
+        nic: nic(shape.nic(part), of(&shape.settings, part)),
+    }
+}
+
+/// Both sides' in one plan, for one machine: what both have in one namespace, or of the machine, once.
+fn together(sides: [Plan; 2]) -> Plan {
+    let mut made = Plan::new();
+    for placed in sides.into_iter().flat_map(|plan| plan.steps) {
+        if !made.steps.contains(&placed) {
+            made.steps.push(placed);
+        }
+    }
+    made
+}
+
+/// A side's settings.
+pub(crate) fn of(settings: &Settings, part: SocketRole) -> &[Setting] {
+    match part {
+        SocketRole::Client => &settings.client,
+        SocketRole::Server => &settings.server,
+    }
+}
+
+/// Whether it is a property of the routes to the other side.
+pub(crate) fn is_of_route(setting: &Setting) -> bool {
+    matches!(setting.lives, Lives::Route(_))
 }
 
 /// What gives interrupts of cards their CPUs, once the cards are up and their drivers have said which they are.
@@ -80,29 +127,40 @@ pub(crate) fn interrupts(
     nodes: &ByRole<NodeSpec>,
     found: &ByRole<Vec<Interrupt>>,
 ) -> Result<Plan, SpecError> {
-    let Settings { client, server } = &shape.settings;
     let mut made = Plan::new();
-    for (node, settings, cpus, interrupts) in [
-        (&nodes.client, client, &shape.cpus.client, &found.client),
-        (&nodes.server, server, &shape.cpus.server, &found.server),
-    ] {
-        let site = Site {
-            process: node.place.clone(),
-            routes: Vec::new(),
-            node: node.place.clone(),
-            wire: node.wire.clone(),
-            cpus: cpus.clone(),
-            nic: Nic { interrupts: interrupts.clone(), ..nic(shape.cards.as_ref(), settings) },
-        };
-        for setting in placing(settings) {
-            let steps = setting.plan(&site);
-            if steps.steps.is_empty() {
-                return Err(refused("interrupts", "the card has none that belongs to a queue"));
-            }
-            made.extend(steps);
-        }
+    for part in [SocketRole::Client, SocketRole::Server] {
+        made.extend(interrupts_of(shape, part, nodes.of(part), found.of(part))?);
     }
     Ok(made)
+}
+
+/// The same of one side's card.
+fn interrupts_of(
+    shape: &Shape,
+    part: SocketRole,
+    node: &NodeSpec,
+    found: &[Interrupt],
+) -> Result<Plan, SpecError> {
+    let mut site = site_of_node(shape, part, (&node.place, &node.wire));
+    site.nic.interrupts = found.to_vec();
+    let mut made = Plan::new();
+    for setting in placing(of(&shape.settings, part)) {
+        let steps = setting.plan(&site);
+        if steps.steps.is_empty() {
+            return Err(refused("interrupts", "the card has none that belongs to a queue"));
+        }
+        made.extend(steps);
+    }
+    Ok(made)
+}
+
+/// The same of the card of this machine, where the other side's is another machine's.
+pub(crate) fn own_interrupts(shape: &Shape, part: SocketRole, node: &NodeSpec) -> Result<Plan, LabError> {
+    if placing(of(&shape.settings, part)).next().is_none() {
+        return Ok(Plan::new());
+    }
+    let found = card_look::interrupts_of(&node.place, &node.wire)?;
+    Ok(interrupts_of(shape, part, node, &found)?)
 }
 
 /// The same for people who read, who have no numbers of interrupts before the cards are up.
@@ -124,15 +182,15 @@ fn placing(settings: &[Setting]) -> impl Iterator<Item = &Setting> {
     settings.iter().filter(|setting| setting.lives == Lives::Interrupts)
 }
 
-/// The queues of the wire's end: those of its card; of a veth one, unless settings say otherwise.
-pub(crate) fn nic(cards: Option<&CardWire>, settings: &[Setting]) -> Nic {
+/// The queues of the wire's end, `own` as it is, unless settings say otherwise.
+pub(crate) fn nic(own: Nic, settings: &[Setting]) -> Nic {
     let is_meant = |setting: &&Setting| matches!(setting.lives, Lives::Nic([NicParameter::Channels]));
     match settings.iter().find(is_meant).map(|setting| &setting.value) {
         Some(Value::Number(queues)) => {
             let queues = u16::try_from(*queues).expect("the table takes at most 1024 queues");
             Nic { rx: queues, tx: queues, ..Nic::default() }
         }
-        _ => cards.map_or_else(Nic::default, |cards| cards.nic.clone()),
+        _ => own,
     }
 }
 
@@ -192,7 +250,7 @@ fn uses(settings: &Settings, is_meant: impl Fn(Lives) -> bool) -> bool {
 
 /// Adds what settings do to what the topology does. A queueing discipline for a link that has a line rate goes inside:
 /// the queue that it manages is the one before the line.
-pub(crate) fn extend(plan: &mut Plan, settings: Plan) {
+fn add(plan: &mut Plan, settings: Plan) {
     for placed in settings.steps {
         let line =
             plan.steps.iter_mut().filter(|of| of.place == placed.place).find_map(|of| line(&mut of.step));
@@ -218,9 +276,13 @@ fn refused(what: &str, why: &str) -> SpecError {
 }
 
 /// The addresses by which packets are sent to a side: its pod's and, for what is published or masqueraded, its node's.
+/// Where several machines have clients, those of all of these.
 fn others_addresses(shape: &Shape, part: SocketRole, (node, pod, _): Whereabouts<'_>) -> Vec<IpAddr> {
     let own = pod.addresses.of(shape.family).filter(|_| shape.has_pod(part));
-    own.into_iter().chain(node.underlay.of(shape.family)).collect()
+    let clients = shape.machines.iter().filter(|_| part == SocketRole::Client);
+    let clients = clients.flat_map(|machines| &machines.clients).flat_map(|link| &link.addresses);
+    let of_family = clients.filter(|address| address.is_ipv6() == (shape.family == Family::V6));
+    own.into_iter().chain(node.underlay.of(shape.family)).chain(of_family.copied()).collect()
 }
 
 /// The routes of a namespace to these addresses, as the kernel chooses: the longest prefix. Those that an address of a

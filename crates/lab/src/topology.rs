@@ -96,7 +96,7 @@ impl Topology {
             true => pods.of(part).place.clone(),
             false => homes.of(part).place.clone(),
         });
-        let (mut plan, there) = match &shape.machines {
+        let (mut plan, mut there) = match &shape.machines {
             None => (on_one_machine(&shape, &nodes, &pods, keys.as_ref())?, None),
             Some(_) => {
                 let ByRole { client, server } = machines::plans(&shape, &nodes, &pods)?;
@@ -105,8 +105,7 @@ impl Topology {
         };
         // After everything that they act on, and before the first socket.
         let sites = ByRole::make(|part| (*homes.of(part), pods.of(part), processes.of(part)));
-        let settings = side_settings::plan(&shape, &sites, &plan)?;
-        side_settings::extend(&mut plan, settings);
+        side_settings::extend(&shape, &sites, &mut plan, there.as_mut())?;
         redirect::plan(&shape, &processes, &mut plan);
         let address = match shape.is_in_container(SocketRole::Server) {
             true => path.address_of(homes.server, &pods.server, shape.family, shape.server_port())?,

@@ -123,12 +123,16 @@ pub enum Scope {
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Races {
     All,
-    /// In those of a virtual machine: the whole machine has one value, and elsewhere it is others' too.
+    /// In those on one machine, whose wires are the race's own.
+    OnOneMachine,
+    /// In those of a virtual machine and between machines: the whole machine has one value, and elsewhere it is others'
+    /// too.
     OwnMachine,
     /// In those whose wires are between cards, which a veth is not.
     BetweenCards,
-    /// In none: the whole machine has one value, or it is of a device that stays, and `hostgap tune`
-    /// alone takes it back.
+    /// In those between machines: a virtual machine of a race does not have it.
+    BetweenMachines,
+    /// In none: a process must hold it, or it makes devices that stay, and `hostgap tune` alone takes it back.
     Never,
 }
 
@@ -191,12 +195,10 @@ impl Knob {
     /// The races in which it can be set; `None` for a knob that is gone.
     pub fn races(&self) -> Option<Races> {
         Some(match self.lives {
-            Lives::Sysctl(_)
-            | Lives::Route(_)
-            | Lives::Queue(_)
-            | Lives::RootQdisc
-            | Lives::Mtu
-            | Lives::Notrack => Races::All,
+            Lives::Sysctl(_) | Lives::Route(_) | Lives::Queue(_) | Lives::RootQdisc | Lives::Notrack => {
+                Races::All
+            }
+            Lives::Mtu => Races::OnOneMachine,
             // A veth has queues and the kernel's own offloads, but neither rings nor interrupts to coalesce.
             Lives::Nic(parameters) => {
                 let of_veth = |parameter: &NicParameter| {
@@ -211,7 +213,8 @@ impl Knob {
             Lives::Attribute(LinkAttribute::VirtualFunctions) => Races::Never,
             Lives::Attribute(_) => Races::All,
             Lives::Machine(_) => Races::OwnMachine,
-            Lives::Debug(_) | Lives::Module(_) | Lives::CpuLatency => Races::Never,
+            Lives::Debug(_) | Lives::Module(_) => Races::BetweenMachines,
+            Lives::CpuLatency => Races::Never,
             Lives::Nowhere { .. } => return None,
         })
     }
@@ -221,8 +224,12 @@ impl fmt::Display for Races {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Races::All => "in any race",
-            Races::OwnMachine => "in races of a virtual machine (`--kernel`)",
-            Races::BetweenCards => "in races between cards (`--wire`)",
+            Races::OnOneMachine => "in any race on one machine",
+            Races::OwnMachine => {
+                "in races of a virtual machine (`--kernel`) or between machines (`--server`)"
+            }
+            Races::BetweenCards => "in races between cards (`--wire`) or machines (`--server`)",
+            Races::BetweenMachines => "in races between machines (`--server`)",
             Races::Never => "in no race, by `hostgap tune` alone",
         })
     }

@@ -3,6 +3,7 @@
 mod clients;
 mod login;
 mod lost;
+mod settings;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

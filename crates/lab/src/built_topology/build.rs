@@ -15,7 +15,7 @@ use crate::cni::Attachment;
 use crate::packets::{JUNK_PORT, Judge};
 use crate::pools::Pools;
 use crate::proxy::ProxySetup;
-use crate::remote::Machines;
+use crate::remote::{Machines, Order};
 use crate::server::{Secret, ServerSetup};
 use crate::{ByRole, LabError, Shape, Topology, side_settings, target, verbs};
 
@@ -45,8 +45,12 @@ impl BuiltTopology {
         };
         built.applied.apply(&built.topology.plan)?;
         if built.topology.shape.cards.is_some() {
-            cards::await_carrier(name, &built.topology.nodes)?;
+            cards::await_carrier(name, &built.topology.nodes.as_ref().both())?;
             built.place_interrupts()?;
+        }
+        if built.topology.shape.machines.is_some() {
+            cards::await_carrier(name, &[&built.topology.nodes.client])?;
+            built.place_own_interrupts()?;
         }
         if let Some(wire) = &built.topology.shape.rdma {
             built.verbs = Some(verbs::await_devices(name, *wire)?);
@@ -69,6 +73,15 @@ impl BuiltTopology {
         self.applied.apply(&placed)?;
         self.topology.plan.extend(placed);
         self.topology.card_interrupts = Some(found);
+        Ok(())
+    }
+
+    /// The same of this machine's card, where the server's is another's. What both have is not counted.
+    fn place_own_interrupts(&mut self) -> Result<(), LabError> {
+        let Topology { shape, nodes, .. } = &self.topology;
+        let placed = side_settings::own_interrupts(shape, SocketRole::Client, &nodes.client)?;
+        self.applied.apply(&placed)?;
+        self.topology.plan.extend(placed);
         Ok(())
     }
 
@@ -128,9 +141,7 @@ impl BuiltTopology {
 
     /// Has the server's half built on its machine, with a server in it.
     fn stand_there(&mut self, machines: &Arc<Machines>, plant: Option<Plant>) -> Result<(), LabError> {
-        let shape = &self.topology.shape;
-        let nodes = shape.machines.as_ref().expect("what stands on two machines is planned for them");
-        machines.serve((&self.name, shape.path.name), nodes, &self.workload, plant)?;
+        machines.serve(Order::of(&self.name, &self.topology.shape, &self.workload, plant))?;
         self.there = Some(Arc::clone(machines));
         Ok(())
     }
@@ -146,9 +157,7 @@ impl BuiltTopology {
             self.open(body, own)?;
         }
         let Some(machines) = machines else { return Ok(()) };
-        let shape = &self.topology.shape;
-        let nodes = shape.machines.as_ref().expect("what stands on machines is planned for them");
-        machines.call((&self.name, shape.path.name), nodes, &self.workload)
+        machines.call(&Order::of(&self.name, &self.topology.shape, &self.workload, None))
     }
 
     fn start_proxies(&mut self, staffing: &Staffing) -> Result<(), LabError> {

@@ -34,7 +34,7 @@ pub fn prove_on_cards(contenders: &mut [Contender], wire: &CardWire, home: &Home
 /// A stack of our own takes frames from the first queue of its link; the card would put those of
 /// other flows into others.
 fn own_stack_unmet(contender: &Contender, wire: &CardWire) -> Option<String> {
-    let queues = side_settings::nic(Some(wire), &contender.settings.server).rx;
+    let queues = side_settings::nic(wire.nic.clone(), &contender.settings.server).rx;
     (contender.stack.is_own() && queues > 1).then(|| {
         format!(
             "its server's stack takes frames from one queue, and the server's card has {queues}; `tune.channels = 1` leaves it one"
@@ -65,7 +65,7 @@ fn refused(
         node: place,
         wire: wire_end,
         cpus: linux::cpu::allowed()?,
-        nic: side_settings::nic(Some(wire), settings),
+        nic: side_settings::nic(wire.nic.clone(), settings),
     };
     let mut applied = AppliedPlan::begin(card.as_str(), "", &claim.dir().join("card"), |_| Ok(()))?;
     let tried = first_refused(card, &ranked, &site, &mut applied);

@@ -23,7 +23,7 @@ use crate::protocol::protocol;
 use crate::repeats::REPEATS;
 use crate::trial::{Method, connections, run};
 use crate::verbs::RdmaWire;
-use crate::{Event, LabError, Shape, packets, proxy, witness_choice};
+use crate::{Event, LabError, NodeCpus, Shape, packets, proxy, witness_choice};
 
 /// Load before the first count of instructions, in counted time, in which a nanosecond is an instruction. Of a
 /// new topology the first ten thousand requests take up to a per cent more: what the kernel learns and keeps
@@ -190,9 +190,11 @@ impl Race {
         let prefix = id.map_or_else(|| format!("hg-{slug}"), |id| format!("hg-{id}-{slug}"));
         if let Some(machines) = &self.settings.machines {
             let number = u16::try_from(self.number(contender)).unwrap_or(u16::MAX);
-            let (nodes, cpus) = (machines.nodes(number), self.method.cpus.clone());
+            let cpus = NodeCpus { server: machines.server().cpus().clone(), ..self.method.cpus.clone() };
+            let settings = contender.settings.clone();
+            let nodes = machines.nodes(number);
             let shape = Shape::between_machines(contender.path, nodes, &self.experiment.workload);
-            return Shape { prefix, cpus, ..shape };
+            return Shape { prefix, cpus, settings, ..shape };
         }
         Shape {
             prefix,

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use super::order::Order;
 use super::protocol::{Failed, RemoteRequest, Reply};
 use crate::LabError;
 use crate::channel::{ANSWER_MAX, Conversation, Lost, held};
@@ -119,6 +120,17 @@ impl Asked {
     pub(super) fn told_done(&self, candidate: &str) -> Result<(), LabError> {
         match self.told(candidate)? {
             Reply::Done => Ok(()),
+            other => Err(self.strange(&other)),
+        }
+    }
+
+    /// Why that machine cannot have the settings of its half, in words.
+    ///
+    /// # Errors
+    /// Those of [`Asked::told`].
+    pub(super) fn unmet(&self, order: &Order) -> Result<Vec<String>, LabError> {
+        match self.ask(&RemoteRequest::Prove(Box::new(order.clone())))? {
+            Reply::Unmet(reasons) => Ok(reasons),
             other => Err(self.strange(&other)),
         }
     }

@@ -1,14 +1,17 @@
 //! A candidate's half on a client's machine that does not lead: what was built there, and the client's connections.
 
+use datapath::SocketRole;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
+use linux::features::Facts;
 use plan::Unit;
 
 use super::half::StandingHalf;
 use super::links::way;
-use super::protocol::{BeginClient, ClientCounterpart, Order, RemoteRequest, Reply};
+use super::order::Order;
+use super::protocol::{BeginClient, ClientCounterpart, RemoteRequest, Reply};
 use crate::built_topology::{BuiltTopology, Staffing};
-use crate::candidate::{find, slug};
+use crate::candidate::slug;
 use crate::cpus::granted;
 use crate::limits::client_suffices;
 use crate::machine::machine;
@@ -16,13 +19,21 @@ use crate::part::{LoadPart, LoadedPart, RequestCounts};
 use crate::server::ServerChoice;
 use crate::trial::{Method, Subject, judged, make_ready, run};
 use crate::usage::CounterSnapshot;
-use crate::{ByRole, LabError, NodeCpus, OwnProgram, Shape};
+use crate::{ByRole, LabError, NodeCpus, OwnProgram};
 
 /// What is the same for all halves of a race.
 pub(super) struct CallerStaff {
     own: OwnProgram,
     cpus: CpuSet,
     scheduling: Scheduling,
+    facts: Facts,
+}
+
+impl CallerStaff {
+    /// Why this machine cannot have the settings of a client, in words.
+    pub(super) fn unmet(&self, order: &Order) -> Result<Vec<String>, LabError> {
+        order.unmet(SocketRole::Client, &self.facts)
+    }
 }
 
 /// Half a topology that stands, whose server stands on another machine.
@@ -47,25 +58,21 @@ pub(super) fn ready(
         why: format!("the server's machine: {why}"),
     })?;
     let nodes = NodeCpus { client: cpus.clone(), server: CpuSet::default() };
+    let facts = linux::features::probe()?;
     let counterpart = ClientCounterpart {
         machine: machine(&nodes, scheduling)?,
-        facts: linux::features::probe()?,
+        facts: facts.clone(),
         link: way.ends.client,
         router: way.router,
     };
-    Ok((CallerStaff { own: own.clone(), cpus, scheduling }, counterpart))
+    Ok((CallerStaff { own: own.clone(), cpus, scheduling, facts }, counterpart))
 }
 
 impl Calling {
     /// Builds it and opens the connections. On failure what was begun is undone.
     pub(super) fn build(order: &Order, staff: &CallerStaff, claim: &Unit) -> Result<Calling, LabError> {
         let cpus = NodeCpus { client: staff.cpus.clone(), server: CpuSet::default() };
-        let slug = slug(&order.candidate);
-        let shape = Shape {
-            prefix: format!("hg-{}-{slug}", claim.id()),
-            cpus: cpus.clone(),
-            ..Shape::between_machines(find(&order.path)?, order.nodes.clone(), &order.workload)
-        };
+        let shape = order.shape(claim.id(), SocketRole::Client, cpus.clone(), &staff.facts)?;
         let staffing = Staffing {
             // None is started here.
             server: ServerChoice::Hostgap(staff.own.clone()),
@@ -77,7 +84,8 @@ impl Calling {
             proxies: ByRole::default(),
             workload: order.workload.clone(),
         };
-        let mut built = BuiltTopology::build(&order.candidate, shape, &staffing, &claim.dir().join(slug))?;
+        let dir = claim.dir().join(slug(&order.candidate));
+        let mut built = BuiltTopology::build(&order.candidate, shape, &staffing, &dir)?;
         built.open_all(order.workload.connections)?;
         Ok(Calling { built, method: Method::new(cpus, staff.scheduling), before: None })
     }

@@ -12,7 +12,8 @@ use record::{Machine, Void};
 
 use super::asked::Asked;
 use super::links::MachineLink;
-use super::protocol::{BeginClient, ClientCounterpart, Order, RemoteRequest, Reply};
+use super::order::Order;
+use super::protocol::{BeginClient, ClientCounterpart, RemoteRequest, Reply};
 use super::ssh::{SshAddress, SshCommand};
 use crate::channel::{Conversation, held};
 use crate::part::{LoadPart, LoadedPart};
@@ -108,6 +109,11 @@ impl RemoteClient {
     /// The router between it and the server's machine.
     pub(super) fn router(&self) -> Option<IpAddr> {
         self.counterpart.router
+    }
+
+    /// Why it cannot have the settings of its half, in words.
+    pub(super) fn unmet(&self, order: &Order) -> Result<Vec<String>, LabError> {
+        self.asked.unmet(order)
     }
 
     /// What it is to build from now on.

@@ -9,7 +9,8 @@ use record::{Experiment, Machine, ServerKind};
 
 use super::asked::Asked;
 use super::links::{MachineLink, Way, way};
-use super::protocol::{Begin, Counterpart, Order, RemoteRequest, Reply, Spent};
+use super::order::Order;
+use super::protocol::{Begin, Counterpart, RemoteRequest, Reply, Spent};
 use super::ssh::{SshAddress, SshCommand};
 use crate::channel::Conversation;
 use crate::traffic::TransferredAmounts;
@@ -128,6 +129,16 @@ impl Remote {
     /// The links by which the two machines reach each other.
     pub(super) fn ends(&self) -> &ByRole<MachineLink> {
         &self.way.ends
+    }
+
+    /// Its CPUs for the server.
+    pub(crate) fn cpus(&self) -> &CpuSet {
+        &self.counterpart.cpus
+    }
+
+    /// Why it cannot have the settings of its half, in words.
+    pub(super) fn unmet(&self, order: &Order) -> Result<Vec<String>, LabError> {
+        self.asked.unmet(order)
     }
 
     /// Builds its half of a topology and starts the server in it.

@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
+use datapath::SocketRole;
 use linux::netlink::AddressInfo;
-use linux::{IfName, Netlink};
+use linux::sysfs::NetSysfs;
+use linux::{IfName, Netlink, Netns};
 use serde::{Deserialize, Serialize};
 
 use super::card;
-use crate::{ByRole, LabError};
+use crate::{ByRole, LabError, cards};
 
 /// An address that is valid everywhere (`RT_SCOPE_UNIVERSE`).
 const UNIVERSE: u8 = 0;
@@ -21,6 +23,10 @@ pub struct MachineLink {
     pub mtu: u32,
     /// Those of a family in the order in which they are used.
     pub addresses: Vec<IpAddr>,
+    /// The number of its receive queues.
+    pub rx_queues: u16,
+    /// The number of its send queues.
+    pub tx_queues: u16,
     /// What it is and does, for a reader.
     pub card: String,
 }
@@ -49,6 +55,14 @@ impl MachineNodes {
     #[must_use]
     pub(crate) fn for_client(&self, client: usize) -> MachineNodes {
         MachineNodes { client, ..self.clone() }
+    }
+
+    /// The link of a side's machine, of the client for which the topology is planned.
+    pub(crate) fn end(&self, part: SocketRole) -> &MachineLink {
+        match part {
+            SocketRole::Client => &self.clients[self.client],
+            SocketRole::Server => &self.server,
+        }
     }
 
     /// By how many bits the prefix of a client's pods is longer than the half that all clients share.
@@ -94,14 +108,16 @@ pub(super) fn links() -> Result<Vec<MachineLink>, LabError> {
         let usable = |info: &&AddressInfo| info.index == index && info.scope == UNIVERSE && !info.tentative;
         addresses.iter().filter(usable).map(|info| info.address.addr()).collect::<Vec<IpAddr>>()
     };
+    let sysfs = NetSysfs::open(&Netns::current()?)?;
     let links = netlink.links()?.into_iter().filter(|link| link.up && link.name.as_str() != "lo");
-    let links = links.map(|link| MachineLink {
-        addresses: of(link.index),
-        card: card::describe(&link),
-        name: link.name,
-        mtu: link.mtu,
+    let usable = links.map(|link| (of(link.index), link)).filter(|(addresses, _)| !addresses.is_empty());
+    let made = usable.map(|(addresses, link)| {
+        let queues = cards::queues_of(&link.name, &sysfs)?;
+        let card = card::describe(&link);
+        let (rx_queues, tx_queues) = (queues.rx, queues.tx);
+        Ok(MachineLink { name: link.name, mtu: link.mtu, addresses, rx_queues, tx_queues, card })
     });
-    Ok(links.filter(|link| !link.addresses.is_empty()).collect())
+    made.collect()
 }
 
 /// How this machine sends to an address of another.

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
-use record::{Experiment, Header, Load, Machine, Plant, Workload};
+use record::{Experiment, Header, Load, Machine, Workload};
 
 use super::client::RemoteClient;
 use super::host::Remote;
 use super::links::MachineNodes;
-use super::protocol::{BeginClient, Order, Spent};
+use super::order::Order;
+use super::protocol::{BeginClient, Spent};
 use super::ssh::{SshAddress, SshCommand};
 use crate::part::{LoadPart, LoadedPart, connections_of, load_of};
 use crate::traffic::TransferredAmounts;
@@ -125,21 +126,25 @@ impl Machines {
         MachineNodes { clients, client: 0, server: ends.server.clone(), number }
     }
 
+    /// Why the other machines cannot have the settings of their halves, in words.
+    ///
+    /// # Errors
+    /// One of them does not answer.
+    pub(super) fn unmet(&self, order: &Order) -> Result<Vec<String>, LabError> {
+        let of = |whose: &str, reasons: Vec<String>| {
+            reasons.into_iter().map(move |why| format!("{whose}: {why}")).collect::<Vec<_>>()
+        };
+        let mut all = of("the server's machine", self.server.unmet(order)?);
+        for (at, client) in (1..).zip(&self.clients) {
+            let own = order.for_client(at, self.connections_of(at, order.workload.connections));
+            all.extend(of(client.name(), client.unmet(&own)?));
+        }
+        Ok(all)
+    }
+
     /// Has the server's half of a topology built, with a server in it.
-    pub(crate) fn serve(
-        &self,
-        (candidate, path): (&str, &str),
-        nodes: &MachineNodes,
-        workload: &Workload,
-        plant: Option<Plant>,
-    ) -> Result<(), LabError> {
-        self.server.stand(Order {
-            candidate: candidate.to_owned(),
-            path: path.to_owned(),
-            nodes: nodes.clone(),
-            workload: workload.clone(),
-            plant,
-        })
+    pub(crate) fn serve(&self, order: Order) -> Result<(), LabError> {
+        self.server.stand(order)
     }
 
     /// Has the other clients' halves built, with their parts of the connections.
@@ -147,23 +152,11 @@ impl Machines {
     /// # Errors
     /// [`LabError::Broken`]: the candidate cannot stand on one of them; [`LabError::Machine`]: one was lost, and
     /// cannot be reached again.
-    pub(crate) fn call(
-        &self,
-        (candidate, path): (&str, &str),
-        nodes: &MachineNodes,
-        workload: &Workload,
-    ) -> Result<(), LabError> {
+    pub(crate) fn call(&self, order: &Order) -> Result<(), LabError> {
         for (at, client) in (1..).zip(&self.clients) {
-            let connections = self.connections_of(at, workload.connections);
-            client.expect(Order {
-                candidate: candidate.to_owned(),
-                path: path.to_owned(),
-                nodes: nodes.for_client(at),
-                workload: Workload { connections, ..workload.clone() },
-                plant: None,
-            });
+            client.expect(order.for_client(at, self.connections_of(at, order.workload.connections)));
         }
-        self.gather(candidate)
+        self.gather(&order.candidate)
     }
 
     /// How many of the connections a client has; the leading one is the first.

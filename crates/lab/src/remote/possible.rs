@@ -2,13 +2,16 @@
 
 use std::net::IpAddr;
 
-use datapath::{Between, DataPath, Family, Reach};
+use datapath::{Between, DataPath, Family, Reach, SocketRole};
 use linux::features::{Facts, Feature};
-use record::{Experiment, Placement, Side, Steering, Underlay, WorkloadKind};
+use record::{Experiment, Placement, Side, Steering, Underlay, Workload, WorkloadKind};
+use tune::Settings;
 
+use super::order::{Order, prove_side};
 use super::{MachineNodes, Machines};
 use crate::limits::clients_suffice;
-use crate::{Contender, LabError};
+use crate::side_settings::is_of_route;
+use crate::{Contender, LabError, Shape};
 
 /// Refuses what the wire, the nodes or the kernel of one machine would have to be for, or what so many machines with
 /// clients cannot share out.
@@ -105,14 +108,27 @@ fn refusal(what: &str, place: &str, why: &str) -> LabError {
     LabError::Experiment { what: format!("{what} {place}"), why: why.to_owned() }
 }
 
-/// Says of contenders that cannot race between the machines why; an error where one is required.
-pub(crate) fn leave_out(contenders: &mut [Contender], machines: &Machines) -> Result<(), LabError> {
+/// Says of contenders that cannot race between the machines why; an error where one is required. Sends settings by the
+/// way that is open on this machine, which has `facts`.
+pub(crate) fn leave_out(
+    contenders: &mut [Contender],
+    machines: &Machines,
+    workload: &Workload,
+    facts: &Facts,
+) -> Result<(), LabError> {
     if contenders.len() > usize::from(MachineNodes::NUMBER_MAX) {
         let why = "each has a network of its own in 198.18.0.0/15";
         return Err(refusal("more than 511 candidates", "between two machines", why));
     }
-    for contender in contenders {
-        let unmet = unmet(contender, machines);
+    for (number, contender) in (0..).zip(contenders) {
+        let mut unmet = unmet(contender, machines);
+        if unmet.is_empty() && !contender.settings.is_empty() {
+            let shape = Shape::between_machines(contender.path, machines.nodes(number), workload);
+            let mut shape = Shape { settings: contender.settings.clone(), ..shape };
+            unmet = prove_side(&mut shape, SocketRole::Client, facts)?;
+            unmet.extend(machines.unmet(&Order::of(&contender.name, &shape, workload, None))?);
+            contender.settings = shape.settings;
+        }
         if contender.required && !unmet.is_empty() {
             return Err(LabError::CannotRun { path: contender.name.clone(), reasons: unmet.join("; ") });
         }
@@ -129,7 +145,6 @@ fn unmet(contender: &Contender, machines: &Machines) -> Vec<String> {
     let mut unmet: Vec<String> = machines.facts().flat_map(lacks).collect();
     let asks = [
         (contender.cni.is_some(), "CNI plugins are not called on another machine"),
-        (!contender.settings.is_empty(), "settings of a node are everybody's on a machine that is shared"),
         (!contender.ways.is_empty(), "the wire is a real one"),
         (
             contender.in_container != Side::Both,
@@ -142,7 +157,15 @@ fn unmet(contender: &Contender, machines: &Machines) -> Vec<String> {
     unmet.extend(asks.into_iter().filter(|(is, _)| *is).map(|(_, why)| why.to_owned()));
     let router = machines.facts().find_map(|(_, _, router)| router);
     unmet.extend(of_path(contender.path, router));
+    unmet.extend(router.filter(|_| contender.path.reach == Reach::Node && has_route_settings(contender)).map(|router| {
+        format!("the machines are not neighbours: the route by {router} is others' too, and its settings would be theirs")
+    }));
     unmet
+}
+
+fn has_route_settings(contender: &Contender) -> bool {
+    let Settings { client, server } = &contender.settings;
+    client.iter().chain(server).any(is_of_route)
 }
 
 /// What a data path would do to a machine's card or needs of the way between the two.
@@ -209,7 +232,7 @@ mod tests {
         let long = Underlay { delay: Some("5ms".parse().unwrap()), ..Underlay::default() };
         let why = refused(Experiment { underlay: long, ..Experiment::default() });
         assert!(why.contains("of the wire between two machines: it is a real one"), "{why}");
-        let stream = record::Workload::of(WorkloadKind::TcpStream);
+        let stream = Workload::of(WorkloadKind::TcpStream);
         let why = refused(Experiment { workload: stream, ..Experiment::default() });
         assert!(why.contains("workload tcp-stream between two machines"), "{why}");
     }
@@ -217,7 +240,7 @@ mod tests {
     #[test]
     fn what_several_clients_cannot_share_is_refused() {
         let of = |connections| Experiment {
-            workload: record::Workload { connections, ..record::Workload::default() },
+            workload: Workload { connections, ..Workload::default() },
             ..Experiment::default()
         };
         possible(&of(3), 3).unwrap();

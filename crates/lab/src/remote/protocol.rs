@@ -7,10 +7,11 @@ use std::net::IpAddr;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
-use record::{Counters, CpuTime, Machine, Plant, Workload};
+use record::{Counters, CpuTime, Machine, Workload};
 use serde::{Deserialize, Serialize};
 
-use super::links::{MachineLink, MachineNodes};
+use super::links::MachineLink;
+use super::order::Order;
 use crate::part::{LoadPart, LoadedPart};
 use crate::traffic::TransferredAmounts;
 
@@ -22,6 +23,8 @@ pub(super) enum RemoteRequest {
     Begin(Begin),
     /// Takes the machine for the race, as a client's. Answered with [`Reply::BegunClient`].
     BeginClient(Box<BeginClient>),
+    /// Says why this machine cannot have the settings of its half. Answered with [`Reply::Unmet`].
+    Prove(Box<Order>),
     /// Builds its half of a topology and starts the server, or opens the client's connections.
     Stand(Box<Order>),
     /// Sends a client's part of a slice of load, and waits for the answers. Answered with [`Reply::Loaded`].
@@ -53,7 +56,7 @@ impl RemoteRequest {
     pub(super) fn candidate(&self) -> &str {
         match self {
             RemoteRequest::Begin(_) | RemoteRequest::BeginClient(_) => "",
-            RemoteRequest::Stand(order) => &order.candidate,
+            RemoteRequest::Prove(order) | RemoteRequest::Stand(order) => &order.candidate,
             RemoteRequest::Load { candidate, .. }
             | RemoteRequest::Count { candidate }
             | RemoteRequest::Spent { candidate, .. }
@@ -76,21 +79,6 @@ pub(super) struct BeginClient {
     pub(super) server: MachineLink,
 }
 
-/// Half a topology, in as few words as both sides plan it from.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Order {
-    /// The name in tables.
-    pub(super) candidate: String,
-    /// The data path's name.
-    pub(super) path: String,
-    /// The machines, and which of their networks it is.
-    pub(super) nodes: MachineNodes,
-    /// What is asked of the server, with the candidate's connections.
-    pub(super) workload: Workload,
-    /// Answers that the server holds back on purpose.
-    pub(super) plant: Option<Plant>,
-}
-
 /// What a machine answers to a [`RemoteRequest`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Reply {
@@ -104,6 +92,8 @@ pub(super) enum Reply {
     Done,
     /// What a trial cost there.
     Spent(Box<Spent>),
+    /// Why settings cannot be made, in words.
+    Unmet(Vec<String>),
     /// What has changed, in words.
     Changed(Option<String>),
     /// It could not be done; what was begun is undone.

@@ -2,20 +2,22 @@
 
 use std::path::Path;
 
-use datapath::{Reach, SocketRole};
+use datapath::{NodeSpec, Reach, SocketRole};
 use linux::CpuSet;
 use linux::cpu::Scheduling;
+use linux::features::Facts;
 use plan::forwarding::Splice;
 
 use super::half::StandingHalf;
-use super::protocol::{Order, RemoteRequest, Reply, Spent};
+use super::order::Order;
+use super::protocol::{RemoteRequest, Reply, Spent};
 use crate::built_topology::AppliedPlan;
-use crate::candidate::{find, slug};
+use crate::candidate::slug;
 use crate::server::{Server, ServerChoice, ServerSetup};
 use crate::topology::Half;
 use crate::traffic::TransferredAmounts;
 use crate::usage::CounterSnapshot;
-use crate::{LabError, NodeCpus, Shape, Topology};
+use crate::{LabError, NodeCpus, Shape, Topology, cards, side_settings};
 
 /// What is the same for all halves of a race.
 pub(super) struct Staff {
@@ -24,6 +26,14 @@ pub(super) struct Staff {
     /// Those whose time counts: interrupts of a card may come to others than the server's.
     pub(super) counted: CpuSet,
     pub(super) scheduling: Scheduling,
+    pub(super) facts: Facts,
+}
+
+impl Staff {
+    /// Why this machine cannot have the settings of a server, in words.
+    pub(super) fn unmet(&self, order: &Order) -> Result<Vec<String>, LabError> {
+        order.unmet(SocketRole::Server, &self.facts)
+    }
 }
 
 /// Half a topology that stands.
@@ -38,15 +48,16 @@ pub(super) struct Standing {
 impl Standing {
     /// Builds it and starts the server. On failure what was begun is undone.
     pub(super) fn build(order: &Order, staff: &Staff, id: &str, dir: &Path) -> Result<Standing, LabError> {
-        let topology = Topology::plan(shape(order, staff, id)?)?;
+        let cpus = NodeCpus { client: CpuSet::default(), server: staff.cpus.clone() };
+        let topology = Topology::plan(order.shape(id, SocketRole::Server, cpus, &staff.facts)?)?;
         let splice = topology.groups().of(SocketRole::Server).map(Splice::cgroup).transpose()?;
-        let Topology { shape, server: place, address, there, .. } = topology;
+        let Topology { shape, nodes, server: place, address, there, .. } = topology;
         let half = there.expect("a topology between machines has a half there");
         let dir = dir.join(slug(&order.candidate));
         let applied = AppliedPlan::begin(&order.candidate, &shape.prefix, &dir, |_| Ok(()))?;
         let cpus = NodeCpus { client: CpuSet::default(), server: staff.counted.clone() };
         let mut standing = Standing { applied, half, server: None, cpus, before: None };
-        standing.applied.apply(&standing.half.plan)?;
+        standing.set_up(&order.candidate, &shape, &nodes.server)?;
         let setup = ServerSetup {
             candidate: &order.candidate,
             place: &place,
@@ -75,6 +86,16 @@ impl Standing {
             }
             None => Ok(standing),
         }
+    }
+
+    /// Does what the plan says, and what takes a card that is up.
+    fn set_up(&mut self, candidate: &str, shape: &Shape, node: &NodeSpec) -> Result<(), LabError> {
+        self.applied.apply(&self.half.plan)?;
+        cards::await_carrier(candidate, &[node])?;
+        let placed = side_settings::own_interrupts(shape, SocketRole::Server, node)?;
+        self.applied.apply(&placed)?;
+        self.half.plan.extend(placed);
+        Ok(())
     }
 
     /// What has changed since it was built, in words; an error if the server has ended.
@@ -132,13 +153,4 @@ impl Drop for Standing {
         // Something stands here only on an error, whose own message matters more; what fails is still in the journal.
         let _ = self.undo();
     }
-}
-
-/// The topology as the client's side plans it, with names of this side's unit.
-fn shape(order: &Order, staff: &Staff, id: &str) -> Result<Shape, LabError> {
-    Ok(Shape {
-        prefix: format!("hg-{id}-{}", slug(&order.candidate)),
-        cpus: NodeCpus { client: CpuSet::default(), server: staff.cpus.clone() },
-        ..Shape::between_machines(find(&order.path)?, order.nodes.clone(), &order.workload)
-    })
 }

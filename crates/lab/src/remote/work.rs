@@ -17,7 +17,8 @@ use linux::cpu::Scheduling;
 use super::calling::{self, Calling};
 use super::half::StandingHalf;
 use super::links::links;
-use super::protocol::{Begin, Counterpart, Failed, Order, RemoteRequest, Reply};
+use super::order::Order;
+use super::protocol::{Begin, Counterpart, Failed, RemoteRequest, Reply};
 use super::standing::{Staff, Standing};
 use super::watch::Watching;
 use crate::cpus::granted;
@@ -73,12 +74,13 @@ pub fn work(
                 let (staff, counterpart) = ready(own, connection, begin)?;
                 send(Reply::Begun(Box::new(counterpart)));
                 let build = |order: &Order| Standing::build(order, &staff, claim.id(), claim.dir());
-                answers(build, &requests, &mut send)
+                answers((build, |order: &Order| staff.unmet(order)), &requests, &mut send)
             }
             RemoteRequest::BeginClient(begin) => {
                 let (staff, counterpart) = calling::ready(own, *begin)?;
                 send(Reply::BegunClient(Box::new(counterpart)));
-                answers(|order: &Order| Calling::build(order, &staff, claim), &requests, &mut send)
+                let build = |order: &Order| Calling::build(order, &staff, claim);
+                answers((build, |order: &Order| staff.unmet(order)), &requests, &mut send)
             }
             _ => Ok(()),
         }
@@ -146,15 +148,22 @@ impl RequestReader {
     }
 }
 
-/// Answers a race from its first order to its last request.
+/// Answers a race from its first order to its last request: builds halves, and says what of their settings this machine
+/// cannot have.
 fn answers<H: StandingHalf>(
-    build: impl Fn(&Order) -> Result<H, LabError>,
+    (build, unmet): (
+        impl Fn(&Order) -> Result<H, LabError>,
+        impl Fn(&Order) -> Result<Vec<String>, LabError>,
+    ),
     requests: &RequestReader,
     send: &mut dyn FnMut(Reply),
 ) -> Result<(), LabError> {
     let mut standing = BTreeMap::new();
     while let Some(request) = requests.next() {
-        let done = answer(&request, &mut standing, &build);
+        let done = match &request {
+            RemoteRequest::Prove(order) => unmet(order).map(Reply::Unmet),
+            request => answer(request, &mut standing, &build),
+        };
         send(done.unwrap_or_else(|error| failed(&error)));
     }
     // What this side has not been asked to take down, since the other is gone.
@@ -169,9 +178,10 @@ fn ready(own: &OwnProgram, connection: &str, begin: Begin) -> Result<(Staff, Cou
     let scheduling = if linux::cpu::can_realtime() { begin.scheduling } else { Scheduling::Normal };
     let server = ServerChoice::of(&begin.workload, None, own)?;
     let nodes = NodeCpus { client: CpuSet::default(), server: cpus.clone() };
+    let facts = linux::features::probe()?;
     let counterpart = Counterpart {
         machine: machine(&nodes, scheduling)?,
-        facts: linux::features::probe()?,
+        facts: facts.clone(),
         links: links()?,
         reached_by: reached_by(connection),
         server: server.describe(),
@@ -179,7 +189,7 @@ fn ready(own: &OwnProgram, connection: &str, begin: Begin) -> Result<(Staff, Cou
         cpus: cpus.clone(),
     };
     let counted = if is_asked { cpus.clone() } else { linux::cpu::online()? };
-    Ok((Staff { server, cpus, counted, scheduling }, counterpart))
+    Ok((Staff { server, cpus, counted, scheduling, facts }, counterpart))
 }
 
 /// The address of this machine to which ssh connected: the third word of what sshd says of the connection.

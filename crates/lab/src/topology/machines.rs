@@ -1,11 +1,16 @@
 //! A topology whose nodes are two machines that are there: what each of them does of it.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use datapath::{NodeSpec, PacketDirection, Pod, SocketRole, SpecError, Trace};
+use linux::Route;
 use plan::{Place, Plan, Step};
 
 use super::specs::{clients_of_machines, peer};
-use super::{Half, Topology};
+use super::{Half, SERVER_NODE, Topology};
 use super::{data_path, redirect};
+use crate::side_settings::{self, is_of_route};
 use crate::{ByRole, Shape};
 
 /// What each machine does of it.
@@ -21,12 +26,33 @@ pub(super) fn plans(
             plan.push(&pods.of(part).place, Step::AddNetns);
         }
         plan.extend(data_path::one_node(shape, facing, (nodes, pods), None)?);
+        if !shape.has_pod(part) && side_settings::of(&shape.settings, part).iter().any(is_of_route) {
+            plan.extend(own_routes(shape, facing));
+        }
         if part == SocketRole::Server {
             plan.extend(other_clients(shape, &nodes.server)?);
         }
         Ok(plan)
     };
     Ok(ByRole { client: half(client, SocketRole::Client)?, server: half(server, SocketRole::Server)? })
+}
+
+/// Routes from one machine to the others' addresses, for what is set at routes: those that are there lead to others,
+/// too.
+fn own_routes(shape: &Shape, (node, facing): (&NodeSpec, &NodeSpec)) -> Plan {
+    let clients = shape.machines.iter().filter(|_| facing.id != SERVER_NODE);
+    let clients = clients.flat_map(|machines| clients_of_machines(shape, machines));
+    let all = clients.map(|client| client.underlay).chain([facing.underlay]);
+    let to: BTreeSet<IpAddr> = all.filter_map(|underlay| underlay.of(shape.family)).collect();
+    let mut plan = Plan::new();
+    for address in to {
+        let src = node.underlay.of(shape.family);
+        plan.push(
+            &node.place,
+            Step::AddRoute(Route { src, ..Route::on_link(address.into(), node.wire.clone()) }),
+        );
+    }
+    plan
 }
 
 /// What the server's machine has for the clients beside the one that the topology is of.
@@ -82,10 +108,9 @@ fn others(shape: &Shape) -> Vec<Plan> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use ipnet::IpNet;
-    use record::Workload;
+    use record::{RequestedValue, Tuning, Workload};
+    use tune::Settings;
 
     use super::*;
     use crate::remote::{MachineLink, MachineNodes};
@@ -95,6 +120,8 @@ mod tests {
             name: linux::IfName::new("eth0").unwrap(),
             mtu: if host == 17 { 1400 } else { 1500 },
             addresses: vec![IpAddr::from([10, 9, 0, host])],
+            rx_queues: 4,
+            tx_queues: 4,
             card: String::new(),
         }
     }
@@ -159,6 +186,44 @@ mod tests {
             ["# on the client's machine", "# on the machine of client 3", "# on the server's machine"]
         {
             assert_eq!(commands.iter().filter(|line| *line == whose).count(), 1, "{commands:?}");
+        }
+    }
+
+    /// Each machine sets what is its side's, at the link that leads to the others and at routes of the race's own.
+    #[test]
+    fn each_machine_has_the_settings_of_its_side() {
+        let value = |text: &str| RequestedValue::Text(text.to_owned());
+        let of = |knobs: &[(&str, &str)]| {
+            knobs.iter().map(|(knob, set)| ((*knob).to_owned(), value(set))).collect()
+        };
+        let tuning = Tuning {
+            both: of(&[("initcwnd", "16")]),
+            client: of(&[("tcp_sack", "0")]),
+            server: of(&[("rps_cpus", "2-3"), ("somaxconn", "777")]),
+        };
+        let planned = |path: &str, clients: u8, client: usize| {
+            let plain = topology(path, clients, client).shape;
+            Topology::plan(Shape { settings: Settings::read(&tuning).unwrap(), ..plain }).unwrap()
+        };
+        let text = |plan: &Plan| plan.commands().join("\n");
+        let host = planned("host", 2, 0);
+        let (here, there) = (text(&host.plan), text(&host.there.as_ref().unwrap().plan));
+        assert!(
+            here.contains("tcp_sack") && !here.contains("somaxconn") && !here.contains("rps_cpus"),
+            "{here}"
+        );
+        assert!(here.contains("10.9.0.2") && !here.contains("10.9.0.11"), "{here}");
+        assert!(!there.contains("tcp_sack") && there.contains("somaxconn"), "{there}");
+        assert_eq!(there.matches("rps_cpus").count(), 4, "a queue each: {there}");
+        for client in ["10.9.0.10", "10.9.0.11"] {
+            let lines: Vec<&str> = there.lines().filter(|line| line.contains(client)).collect();
+            assert!(lines.len() == 2 && lines[1].contains("initcwnd 16"), "{there}");
+        }
+        // Pods have routes of their own.
+        let pods = planned("ptp+direct", 2, 1);
+        let (here, there) = (text(&pods.plan), text(&pods.there.as_ref().unwrap().plan));
+        for (plan, way) in [(&here, "10.9.0.2/32"), (&there, "10.9.0.10/32")] {
+            assert!(plan.contains("initcwnd 16") && !plan.contains(way), "{plan}");
         }
     }
 }

@@ -232,9 +232,11 @@ fn every_knob_races_where_its_row_says() {
         let Some(races) = knob.races().filter(|_| !is_later) else { continue };
         let unmet = proved(&tuned("host", &[(knob.id, knob.example)]), &facts).unmet;
         let fits = match races {
-            Races::All => unmet.iter().all(|reason| not_here(reason) || lacks_module(knob, reason)),
+            Races::All | Races::OnOneMachine => {
+                unmet.iter().all(|reason| not_here(reason) || lacks_module(knob, reason))
+            }
             Races::OwnMachine => unmet.iter().any(|reason| ownable(reason)),
-            Races::BetweenCards | Races::Never => {
+            Races::BetweenCards | Races::BetweenMachines | Races::Never => {
                 !unmet.is_empty() && !unmet.iter().any(|reason| ownable(reason))
             }
         };

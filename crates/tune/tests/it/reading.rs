@@ -90,6 +90,19 @@ fn one_side_counts_more_than_both() {
     assert_eq!(settings.of_both(Lives::Sysctl("net/ipv4/tcp_sack")), None);
 }
 
+/// Another machine of a race gets settings as they are written down.
+#[test]
+fn every_knob_is_read_back_as_it_was_written_down() {
+    for knob in tune::all().filter(|knob| !matches!(knob.lives, Lives::Nowhere { .. })) {
+        for sides in [[true, true, false], [true, false, false], [false, true, true]] {
+            let of = |asked: bool| if asked { vec![(knob.id, knob.example)] } else { Vec::new() };
+            let [both, client, server] = sides.map(of);
+            let settings = Settings::read(&tuning(&both, &client, &server)).unwrap();
+            assert_eq!(Settings::of_recorded(&settings.recorded()).unwrap(), settings, "{}", knob.id);
+        }
+    }
+}
+
 /// In the notation of sysctl(8).
 #[test]
 fn parameters_have_the_kernel_s_names_too() {
