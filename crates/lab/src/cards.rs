@@ -15,7 +15,8 @@ use record::{Card, Experiment};
 use vm::Nic;
 
 pub use self::proof::prove_on_cards;
-use crate::remote::card;
+use crate::card_description::describe;
+use crate::shape::CardWire;
 use crate::{ByRole, Contender, LabError};
 
 /// How long a wire may take to carry. A driver looks at its card's link every two seconds, and emulation slows it down.
@@ -26,30 +27,6 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The cards of this machine in pairs, by contender.
 #[derive(Debug, Default)]
 pub(crate) struct Cards(Vec<CardWire>);
-
-/// A wire between two cards of this machine.
-#[derive(Debug, Clone)]
-pub struct CardWire {
-    /// Their links, in the namespace of this process.
-    pub ends: ByRole<IfName>,
-    /// The queues that each of them has.
-    pub nic: tune::Nic,
-    /// Interrupts wait for no more packets. Where instructions are counted, a wait would count as so many of them.
-    pub interrupts_at_once: bool,
-}
-
-impl CardWire {
-    /// A wire between two cards of one model. The driver says how many queues they will have when they are up; until
-    /// then the kernel may show as many as the card has at most.
-    fn between(
-        ends: ByRole<IfName>,
-        sysfs: &NetSysfs,
-        interrupts_at_once: bool,
-    ) -> Result<CardWire, LabError> {
-        let nic = queues_of(&ends.client, sysfs)?;
-        Ok(CardWire { ends, nic, interrupts_at_once })
-    }
-}
 
 /// The queues of a card: as many as its driver says, or else as many as the kernel shows.
 pub(crate) fn queues_of(link: &IfName, sysfs: &NetSysfs) -> Result<tune::Nic, LabError> {
@@ -87,7 +64,7 @@ impl Cards {
         let sysfs = NetSysfs::open(&Netns::current()?)?;
         let pair = |number| {
             let ends = ByRole { client: end(2 * number)?, server: end(2 * number + 1)? };
-            CardWire::between(ends, &sysfs, has_waits_off(experiment, card))
+            wire_between(ends, &sysfs, has_waits_off(experiment, card))
         };
         (0..contenders).map(pair).collect::<Result<_, LabError>>().map(Cards)
     }
@@ -96,7 +73,7 @@ impl Cards {
     pub(crate) fn describe(&self, experiment: &Experiment) -> Result<Option<String>, LabError> {
         let (Some(card), Some(wire)) = (experiment.underlay.wire, self.0.first()) else { return Ok(None) };
         let link = Netlink::open()?.link(&wire.ends.client)?;
-        let of = link.map_or_else(String::new, |link| format!(", {}", card::describe(&link)));
+        let of = link.map_or_else(String::new, |link| format!(", {}", describe(&link)));
         Ok(Some(format!("two of model {card} for each candidate{of}")))
     }
 
@@ -104,6 +81,17 @@ impl Cards {
     pub(crate) fn of_contender(&self, number: usize) -> Option<CardWire> {
         self.0.get(number).cloned()
     }
+}
+
+/// A wire between two cards of one model. The driver says how many queues they will have when they are up; until
+/// then the kernel may show as many as the card has at most.
+fn wire_between(
+    ends: ByRole<IfName>,
+    sysfs: &NetSysfs,
+    interrupts_at_once: bool,
+) -> Result<CardWire, LabError> {
+    let nic = queues_of(&ends.client, sysfs)?;
+    Ok(CardWire { ends, nic, interrupts_at_once })
 }
 
 /// The cards that the virtual machine of an experiment needs.

@@ -1,4 +1,8 @@
-//! What a topology is made from.
+//! What a topology is made from: plain data, which everything that plans, builds or measures one may use.
+
+mod card_wire;
+mod machine_nodes;
+mod rdma_wire;
 
 use std::sync::Arc;
 
@@ -6,13 +10,13 @@ use datapath::{DataPath, Family, NodeSpec, Protocol, Reach, SocketRole};
 use linux::CpuSet;
 use record::{Flood, PacketFilter, Placement, Proxies, Side, Stack, Workload};
 
-use crate::cards::CardWire;
+pub use self::card_wire::CardWire;
+pub use self::machine_nodes::{MachineLink, MachineNodes};
+pub use self::rdma_wire::RdmaWire;
 use crate::cni::CniNetwork;
 use crate::family::family;
 use crate::ports::{PUBLISHED_PORT, SERVER_PORT};
 use crate::protocol::protocol;
-use crate::remote::MachineNodes;
-use crate::verbs::RdmaWire;
 use crate::{ByRole, NodeCpus, Wires};
 
 /// What a topology is made from.

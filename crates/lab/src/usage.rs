@@ -8,9 +8,9 @@ use linux::procfs::{Procfs, Stat};
 use load::ThreadCost;
 use plan::Place;
 use record::{CardCounts, Counters, CpuTime};
+use serde::{Deserialize, Serialize};
 
 use crate::card_look::CardLook;
-use crate::remote::Spent;
 use crate::traffic::Traffic;
 use crate::{LabError, NodeCpus, Topology};
 
@@ -43,6 +43,17 @@ pub(crate) struct Usage {
     pub traffic: Traffic,
     /// What the cards and the CPUs that received from them counted, where the wire has cards.
     pub cards: Option<CardCounts>,
+}
+
+/// What a trial cost on the server's machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Spent {
+    /// CPU time by the number of the CPU, from the end of the warm-up.
+    pub(crate) cpus: BTreeMap<u16, CpuTime>,
+    /// What its stack counted.
+    pub(crate) counters: Counters,
+    /// Why packets cannot have taken the path, in words.
+    pub(crate) detour: Option<String>,
 }
 
 impl CounterSnapshot {

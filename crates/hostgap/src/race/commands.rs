@@ -44,7 +44,7 @@ pub(super) fn print(experiment: &Experiment, args: &Args) -> anyhow::Result<Exit
             settings: contender.settings.clone(),
             proxies: contender.proxy,
             stack: contender.stack,
-            rdma: RdmaWire::of(&contender, || number),
+            rdma: RdmaWire::of(contender.stack.kind, || number),
             filter: contender.filter,
             flood: experiment.flood,
             protocol: ::lab::protocol(experiment.workload.kind),

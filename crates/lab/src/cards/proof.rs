@@ -5,9 +5,9 @@ use linux::{IfName, NetnsName};
 use plan::{ApplyError, Place, Plan, SetLinkUp, Step};
 use tune::{Lives, Nic, Setting, Settings, Site};
 
-use super::CardWire;
 use crate::built_topology::AppliedPlan;
 use crate::proving::is_of_card;
+use crate::shape::CardWire;
 use crate::{Contender, Home, LabError, card_look, side_settings};
 
 /// Adds to contenders why such cards do not take their settings, or do not serve their servers. The cards are as

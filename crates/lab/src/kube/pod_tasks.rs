@@ -19,9 +19,9 @@ use super::serving::Serving;
 use super::talk::{READY, Talk};
 use crate::capacity::capacity;
 use crate::machine::machine;
-use crate::remote::{Failed, Spent, answers};
+use crate::remote::{Failed, answers};
 use crate::trial::measure;
-use crate::usage::CounterSnapshot;
+use crate::usage::{CounterSnapshot, Spent};
 use crate::void::stolen_from;
 use crate::{LabError, NodeCpus};
 

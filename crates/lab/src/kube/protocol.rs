@@ -9,8 +9,9 @@ use std::time::Duration;
 use record::{Capacity, Load, Machine, TrialRecord, Void, Workload};
 use serde::{Deserialize, Serialize};
 
-use crate::remote::{Failed, Spent};
+use crate::remote::Failed;
 use crate::trial::Method;
+use crate::usage::Spent;
 
 /// What a process in a pod is asked to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]

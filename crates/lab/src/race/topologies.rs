@@ -21,8 +21,8 @@ use crate::machine::machine;
 use crate::profile::profile;
 use crate::protocol::protocol;
 use crate::repeats::REPEATS;
+use crate::shape::RdmaWire;
 use crate::trial::{Method, connections, run};
-use crate::verbs::RdmaWire;
 use crate::{Event, LabError, NodeCpus, Shape, packets, proxy, witness_choice};
 
 /// Load before the first count of instructions, in counted time, in which a nanosecond is an instruction. Of a
@@ -216,7 +216,7 @@ impl Race {
             settings: contender.settings.clone(),
             proxies: contender.proxy,
             stack: contender.stack,
-            rdma: RdmaWire::of(contender, || self.number(contender)),
+            rdma: RdmaWire::of(contender.stack.kind, || self.number(contender)),
             filter: contender.filter,
             flood: self.experiment.flood,
             protocol: protocol(self.experiment.workload.kind),

@@ -11,12 +11,12 @@ use linux::features::Facts;
 use record::{Machine, Void};
 
 use super::asked::Asked;
-use super::links::MachineLink;
 use super::order::Order;
 use super::protocol::{BeginClient, ClientCounterpart, RemoteRequest, Reply};
 use super::ssh::{SshAddress, SshCommand};
 use crate::channel::{Conversation, held};
 use crate::part::{LoadPart, LoadedPart};
+use crate::shape::MachineLink;
 use crate::{Event, LabError, OwnProgram};
 
 /// How long it is tried to reach a machine again whose process was lost. One that was cut off holds its machine

@@ -8,12 +8,14 @@ use linux::{CpuSet, IfName};
 use record::{Experiment, Machine, ServerKind};
 
 use super::asked::Asked;
-use super::links::{MachineLink, Way, way};
+use super::links::{Way, way};
 use super::order::Order;
-use super::protocol::{Begin, Counterpart, RemoteRequest, Reply, Spent};
+use super::protocol::{Begin, Counterpart, RemoteRequest, Reply};
 use super::ssh::{SshAddress, SshCommand};
 use crate::channel::Conversation;
+use crate::shape::MachineLink;
 use crate::traffic::TransferredAmounts;
+use crate::usage::Spent;
 use crate::{ByRole, Event, LabError, OwnProgram};
 
 /// A machine that builds and serves its half of each topology. Dropping it ends the process

@@ -11,12 +11,13 @@ use record::{Experiment, Header, Load, Machine, Workload};
 
 use super::client::RemoteClient;
 use super::host::Remote;
-use super::links::MachineNodes;
 use super::order::Order;
-use super::protocol::{BeginClient, Spent};
+use super::protocol::BeginClient;
 use super::ssh::{SshAddress, SshCommand};
 use crate::part::{LoadPart, LoadedPart, connections_of, load_of};
+use crate::shape::MachineNodes;
 use crate::traffic::TransferredAmounts;
+use crate::usage::Spent;
 use crate::{Event, LabError, OwnProgram};
 
 /// How often a half is built anew where its machine is lost meanwhile.

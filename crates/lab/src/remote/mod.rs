@@ -2,7 +2,7 @@
 //! is done here in a race on one machine.
 //!
 //! The two speak by lines of JSON over the pipe of the ssh connection (`protocol`): this side asks, that side does
-//! and answers. Both plan the same topology from the same order ([`MachineNodes`]), so that no plan is sent. What
+//! and answers. Both plan the same topology from the same order ([`crate::MachineNodes`]), so that no plan is sent. What
 //! that side builds it takes back by itself when it hears nothing more ([`work`]), and a process of its own does so
 //! if it is killed ([`watch`]).
 //!
@@ -16,7 +16,6 @@
 
 mod asked;
 mod calling;
-pub(crate) mod card;
 mod client;
 mod half;
 mod host;
@@ -37,12 +36,11 @@ pub use self::host::Remote;
 pub(crate) use self::lead::answers;
 pub use self::lead::{Output, STOPPED, lead};
 pub use self::led::LedRace;
-pub use self::links::{MachineLink, MachineNodes};
 pub use self::machines::Machines;
 pub(crate) use self::order::Order;
 pub use self::possible::possible;
 pub(crate) use self::possible::{leave_out, possible_elsewhere};
-pub(crate) use self::protocol::{Failed, Spent};
+pub(crate) use self::protocol::Failed;
 pub use self::ssh::{SshAddress, SshCommand};
 pub use self::watch::watch;
 pub use self::work::work;

@@ -7,9 +7,9 @@ use record::{Plant, Setting, Workload};
 use serde::{Deserialize, Serialize};
 use tune::Settings;
 
-use super::links::MachineNodes;
 use crate::candidate::{find, slug};
 use crate::proving::prove_on_machine;
+use crate::shape::MachineNodes;
 use crate::side_settings::{self, site_of_node};
 use crate::{LabError, NodeCpus, Shape};
 

@@ -7,9 +7,10 @@ use linux::features::{Facts, Feature};
 use record::{Experiment, Placement, Side, Steering, Underlay, Workload, WorkloadKind};
 use tune::Settings;
 
+use super::Machines;
 use super::order::{Order, prove_side};
-use super::{MachineNodes, Machines};
 use crate::limits::clients_suffice;
+use crate::shape::MachineNodes;
 use crate::side_settings::is_of_route;
 use crate::{Contender, LabError, Shape};
 

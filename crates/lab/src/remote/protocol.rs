@@ -1,19 +1,19 @@
 //! What the two processes of a race between machines say to each other: a line of JSON each. They are the same program,
 //! so that the form needs no version.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
-use record::{Counters, CpuTime, Machine, Workload};
+use record::{Machine, Workload};
 use serde::{Deserialize, Serialize};
 
-use super::links::MachineLink;
 use super::order::Order;
 use crate::part::{LoadPart, LoadedPart};
+use crate::shape::MachineLink;
 use crate::traffic::TransferredAmounts;
+use crate::usage::Spent;
 
 /// Asked of another machine: the server's, or a client's that does not lead. Each is answered before the next; an empty
 /// line says only that this side is there.
@@ -139,15 +139,4 @@ pub(super) struct ClientCounterpart {
     pub(super) link: MachineLink,
     /// The router in between; `None`: they are neighbours on one Ethernet.
     pub(super) router: Option<IpAddr>,
-}
-
-/// What a trial cost on the server's machine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Spent {
-    /// CPU time by the number of the CPU, from the end of the warm-up.
-    pub(crate) cpus: BTreeMap<u16, CpuTime>,
-    /// What its stack counted.
-    pub(crate) counters: Counters,
-    /// Why packets cannot have taken the path, in words.
-    pub(crate) detour: Option<String>,
 }

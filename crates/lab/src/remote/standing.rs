@@ -10,13 +10,13 @@ use plan::forwarding::Splice;
 
 use super::half::StandingHalf;
 use super::order::Order;
-use super::protocol::{RemoteRequest, Reply, Spent};
+use super::protocol::{RemoteRequest, Reply};
 use crate::built_topology::AppliedPlan;
 use crate::candidate::slug;
 use crate::server::{Server, ServerChoice, ServerSetup};
 use crate::topology::Half;
 use crate::traffic::TransferredAmounts;
-use crate::usage::CounterSnapshot;
+use crate::usage::{CounterSnapshot, Spent};
 use crate::{LabError, NodeCpus, Shape, Topology, cards, side_settings};
 
 /// What is the same for all halves of a race.

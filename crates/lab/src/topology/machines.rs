@@ -113,7 +113,8 @@ mod tests {
     use tune::Settings;
 
     use super::*;
-    use crate::remote::{MachineLink, MachineNodes};
+
+    use crate::shape::{MachineLink, MachineNodes};
 
     fn link(host: u8) -> MachineLink {
         MachineLink {

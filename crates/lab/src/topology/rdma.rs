@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use linux::{Link, LinkKind, Mac, Neighbour, RdmaLink, VethPeer, sysctl};
 use plan::{Place, Plan, Queue, SetLinkUp, SetQueueCpus, SetSysctl, Step};
 
-use crate::verbs::{RdmaWire, host};
+use crate::shape::RdmaWire;
 use crate::{ByRole, Shape};
 
 /// Keeps the addresses of these links apart from others' ([`Mac::from_id`]).
@@ -27,7 +27,7 @@ pub(super) fn wire(shape: &Shape, wire: RdmaWire, plan: &mut Plan) {
     let here = Place::Host;
     let (client, server) = (wire.link(SocketRole::Client), wire.link(SocketRole::Server));
     let mtu = Some(shape.mtu_bytes);
-    let mac = |part| Mac::from_id(MACS, u32::from(wire.number) << 8 | u32::from(host(part)));
+    let mac = |part| Mac::from_id(MACS, u32::from(wire.number) << 8 | u32::from(RdmaWire::number_of(part)));
     let peer = VethPeer { name: server, netns: None, mtu, mac: Some(mac(SocketRole::Server)) };
     let kind = LinkKind::Veth { peer };
     plan.push(&here, Step::AddLink(Link { name: client, kind, mtu, mac: Some(mac(SocketRole::Client)) }));

@@ -13,7 +13,7 @@ use plan::Place;
 use super::keys::{TunnelKeys, file};
 use super::{CLIENT_NODE, SERVER_NODE, ifname, name};
 use crate::Shape;
-use crate::remote::MachineNodes;
+use crate::shape::MachineNodes;
 
 /// 192.168.100.n/24 on one wire; with a router between the nodes each has a subnet of its own, as in a cloud.
 fn underlay(shape: &Shape, node: u16, routed: bool) -> (Addresses, Addresses) {

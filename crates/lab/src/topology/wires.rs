@@ -10,7 +10,7 @@ use plan::{
 };
 
 use super::{ifname, name};
-use crate::cards::CardWire;
+use crate::shape::CardWire;
 use crate::{ByRole, Shape};
 
 /// The namespace of the bridge in the middle of a wire that is longer or worse than one of this machine.
