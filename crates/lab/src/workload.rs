@@ -4,12 +4,14 @@
 //! answered share one way, in [`requests`]: they differ in the target and in whether connections stay.
 
 mod download;
+mod flood;
 mod packets;
 mod requests;
 mod stream;
 
 use record::{Load, TrialRecord, WorkloadKind};
 
+pub(crate) use self::flood::trial;
 use crate::trial::Method;
 use crate::{BuiltTopology, LabError};
 

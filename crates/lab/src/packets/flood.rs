@@ -1,4 +1,4 @@
-//! A flood: frames at a constant rate beside a trial, each of which meets the candidate's filter.
+//! The frames of a flood: sent at a constant rate while something else is done, and counted.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 
 use linux::CpuSet;
 use linux::cpu::{self, Scheduling};
-use record::{Flood, Junk, Load, TrialRecord, Void};
+use record::{Flood, Junk};
 
 use super::Judge;
-use crate::trial::Method;
-use crate::{BuiltTopology, LabError, workload};
+use crate::LabError;
 
 /// Between two bursts. A card that moderates its interrupts hands frames on in bursts too, about ten times as often.
 const INTERVAL: Duration = Duration::from_millis(1);
@@ -19,49 +18,10 @@ const INTERVAL: Duration = Duration::from_millis(1);
 const RING: u64 = 4096;
 /// How long the last frames are waited for; of some thousand a few may be under way when the trial has ended.
 const UNDER_WAY: Duration = Duration::from_millis(50);
-/// The share of the frames that must meet the filter, in permille. A veth link has room for 256 packets and drops what
-/// comes while it is full, requests and junk alike, as a card does.
-const FILTERED_PERMILLE: u64 = 900;
-/// The share of the frames due that must be sent, in permille: a trial without its flood would look like one in peace.
-const SENT_PERMILLE: u64 = 900;
-
-/// A trial of a candidate, with the flood beside it if the candidate has one.
-///
-/// The frames arrive at the first CPU of the server's node, as from a card whose interrupts go there. That
-/// CPU makes them too, which costs it the same for each filter. A thread that does it goes before the server,
-/// as an interrupt would.
-pub(crate) fn trial(
-    built: &mut BuiltTopology,
-    method: &Method,
-    load: &Load,
-    indexes: (usize, usize),
-) -> Result<TrialRecord, LabError> {
-    let driver = workload::of(built.workload.kind);
-    let flooded = built.topology.shape.flood.and_then(|flood| Some((flood, built.judge.take()?)));
-    let Some((flood, judge)) = flooded else {
-        return driver.trial(built, method, load, indexes);
-    };
-    let first = method.cpus.server.iter().next().expect("a node has a CPU");
-    let scheduling = match method.scheduling {
-        Scheduling::Fifo(priority) => Scheduling::Fifo(priority + 1),
-        Scheduling::Normal => Scheduling::Normal,
-    };
-    let ended = judge.beside(flood, first, scheduling, || driver.trial(built, method, load, indexes));
-    built.judge = Some(judge);
-    let (trial, (junk, due)) = ended?;
-    let short = (junk.sent < due * SENT_PERMILLE / 1000).then_some(Void::FloodShort { sent: junk.sent, due });
-    let met = junk.sent * FILTERED_PERMILLE / 1000..=junk.sent;
-    let lost = (!met.contains(&junk.filtered)).then_some(Void::FramesLost {
-        made: junk.sent,
-        judged: junk.filtered,
-        sunk: None,
-    });
-    Ok(TrialRecord { void: trial.void.or(short).or(lost), junk: Some(junk), ..trial })
-}
 
 impl Judge {
     /// Sends frames at the flood's rate from a CPU while something else is done. Returns what was due meanwhile, too.
-    fn beside<T>(
+    pub(crate) fn beside<T>(
         &self,
         flood: Flood,
         cpu: u16,

@@ -2,8 +2,8 @@
 //! `packets`, and those of a flood beside another workload.
 //!
 //! The steps of a filter are part of the topology's plan ([`extend`]): rules, links, offloads. Its programs are
-//! attached while the topology stands ([`Judge`]), and end with this process, whatever ends it. `workload::packets`
-//! runs trials of frames, [`trial`] one with a flood beside it.
+//! attached while the topology stands ([`Judge`]), and end with this process, whatever ends it. Trials are run by
+//! `workload::packets`, and by `workload::flood` where the frames are a flood.
 
 mod flood;
 mod frame;
@@ -22,7 +22,6 @@ use record::PacketFilter;
 
 use crate::ByRole;
 
-pub(crate) use flood::trial;
 pub(crate) use judge::{Judge, is_whole, sends_on};
 pub(crate) use possible::leave_out;
 

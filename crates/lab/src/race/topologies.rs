@@ -23,7 +23,7 @@ use crate::protocol::protocol;
 use crate::repeats::REPEATS;
 use crate::shape::RdmaWire;
 use crate::trial::{Method, connections, run};
-use crate::{Event, LabError, NodeCpus, Shape, packets, proxy, witness_choice};
+use crate::{Event, LabError, NodeCpus, Shape, proxy, witness_choice, workload};
 
 /// Load before the first count of instructions, in counted time, in which a nanosecond is an instruction. Of a
 /// new topology the first ten thousand requests take up to a per cent more: what the kernel learns and keeps
@@ -133,7 +133,7 @@ impl Runner for BuiltTopology {
         load: &Load,
         indexes: (usize, usize),
     ) -> Result<TrialRecord, LabError> {
-        let trial = packets::trial(self, method, load, indexes);
+        let trial = workload::trial(self, method, load, indexes);
         trial.map_err(|error| self.because_of_the_path(error))
     }
 
