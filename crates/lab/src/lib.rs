@@ -17,6 +17,7 @@ mod error;
 mod event;
 mod exclusive;
 mod family;
+pub mod far_side;
 mod guest;
 mod home;
 pub mod kube;

@@ -162,7 +162,7 @@ impl Line {
 ///
 /// # Errors
 /// There is none, in words.
-pub(super) fn first_answer(channel: &dyn Conversation, limit: Duration) -> Result<(String, Reply), String> {
+pub(crate) fn first_answer(channel: &dyn Conversation, limit: Duration) -> Result<(String, Reply), String> {
     let mut said = String::new();
     for _ in 0..GREETING_LINES {
         said = channel.hear(limit)?;

@@ -26,10 +26,10 @@ const AGAIN_MAX: Duration = Duration::from_secs(45);
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Starts the process there; `None` if asked to stop before.
-pub(super) type Reach = Box<dyn Fn() -> Result<Option<Box<dyn Conversation>>, LabError> + Send + Sync>;
+pub(crate) type Reach = Box<dyn Fn() -> Result<Option<Box<dyn Conversation>>, LabError> + Send + Sync>;
 
 /// A machine with a client. Dropping it ends the process there, which undoes everything.
-pub(super) struct RemoteClient {
+pub(crate) struct RemoteClient {
     asked: Asked,
     begin: BeginClient,
     counterpart: ClientCounterpart,
@@ -76,7 +76,7 @@ impl RemoteClient {
     }
 
     /// The same where a conversation with the process there has begun.
-    pub(super) fn over(
+    pub(crate) fn over(
         name: String,
         channel: Box<dyn Conversation>,
         begin: BeginClient,

@@ -52,7 +52,7 @@ impl Remote {
     }
 
     /// The same where a conversation with the process there has begun.
-    pub(super) fn over(
+    pub(crate) fn over(
         name: String,
         channel: Box<dyn Conversation>,
         experiment: &Experiment,

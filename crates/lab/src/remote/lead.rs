@@ -19,11 +19,10 @@ use super::client::RemoteClient;
 use super::host::Remote;
 use super::machines::Machines;
 use super::relay::{AGAIN, ASK, LOST, NOT_STARTED, STARTED};
-use super::watch::Watching;
-use super::work::{NEEDS_ROOT, SILENCE_MAX};
 use crate::channel::{ANSWER_MAX, Conversation, held, lines, silent};
 use crate::cni::PluginDirs;
 use crate::cpus::granted;
+use crate::far_side::{NEEDS_ROOT, SILENCE_MAX, Watching};
 use crate::race::{Finished, Race, RaceOptions};
 use crate::{Event, Home, LabError, Outward, OwnProgram};
 

@@ -15,14 +15,14 @@ const UNIVERSE: u8 = 0;
 
 /// The way from this machine to another.
 #[derive(Debug, Clone)]
-pub(super) struct Way {
-    pub(super) ends: ByRole<MachineLink>,
+pub(crate) struct Way {
+    pub(crate) ends: ByRole<MachineLink>,
     /// The router in between; `None`: they are neighbours on one Ethernet.
-    pub(super) router: Option<IpAddr>,
+    pub(crate) router: Option<IpAddr>,
 }
 
 /// This machine's links that are up and have addresses for the world.
-pub(super) fn links() -> Result<Vec<MachineLink>, LabError> {
+pub(crate) fn links() -> Result<Vec<MachineLink>, LabError> {
     let netlink = Netlink::open()?;
     let addresses = netlink.addresses()?;
     let of = |index: u32| {
@@ -53,7 +53,7 @@ struct Route {
 ///
 /// # Errors
 /// In words, with what to try.
-pub(super) fn way(
+pub(crate) fn way(
     theirs: &[MachineLink],
     reached_by: Option<IpAddr>,
     nic: Option<&IfName>,

@@ -64,7 +64,7 @@ impl Machines {
     }
 
     /// The first request to a client's machine, of so many in all.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &self,
         experiment: &Experiment,
         clients: usize,
@@ -75,7 +75,7 @@ impl Machines {
     }
 
     /// Adds a machine that was taken for the race.
-    pub(super) fn add(&mut self, client: RemoteClient) {
+    pub(crate) fn add(&mut self, client: RemoteClient) {
         self.clients.push(client);
     }
 
@@ -131,7 +131,7 @@ impl Machines {
     ///
     /// # Errors
     /// One of them does not answer.
-    pub(super) fn unmet(&self, order: &Order) -> Result<Vec<String>, LabError> {
+    pub(crate) fn unmet(&self, order: &Order) -> Result<Vec<String>, LabError> {
         let of = |whose: &str, reasons: Vec<String>| {
             reasons.into_iter().map(move |why| format!("{whose}: {why}")).collect::<Vec<_>>()
         };

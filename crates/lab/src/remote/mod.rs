@@ -1,36 +1,30 @@
 //! Another machine as the server's node: a process of this very program runs there, reached by ssh, and does there what
-//! is done here in a race on one machine.
+//! is done here in a race on one machine ([`crate::far_side`]). This is the end of the conversation that asks.
 //!
 //! The two speak by lines of JSON over the pipe of the ssh connection (`protocol`): this side asks, that side does
-//! and answers. Both plan the same topology from the same order ([`crate::MachineNodes`]), so that no plan is sent. What
-//! that side builds it takes back by itself when it hears nothing more ([`work`]), and a process of its own does so
-//! if it is killed ([`watch`]).
+//! and answers. Both plan the same topology from the same order ([`crate::MachineNodes`]), so that no plan is sent.
+//! What that side builds it takes back by itself when it hears nothing more, and a process of its own does so if it is
+//! killed.
 //!
 //! The client can be on another machine, too ([`LedRace`]). The race is then led by a process there ([`lead`]),
 //! which sends its events and its record here, as the guest of another kernel does, and asks the other machines by
 //! way of this one (`relay`).
 //!
-//! Further machines can have clients ([`Machines`]). Each builds its half as the leading one does (`calling`),
-//! toward the one server, and is told its part of each slice of load (`part`); what comes back is added to
-//! what the leading one has.
+//! Further machines can have clients ([`Machines`]). Each builds its half as the leading one does, toward the one
+//! server, and is told its part of each slice of load (`part`); what comes back is added to what the leading one has.
 
-mod asked;
-mod calling;
-mod client;
-mod half;
+pub(crate) mod asked;
+pub(crate) mod client;
 mod host;
 mod lead;
 mod led;
-mod links;
+pub(crate) mod links;
 mod machines;
-mod order;
+pub(crate) mod order;
 mod possible;
-mod protocol;
+pub(crate) mod protocol;
 mod relay;
 mod ssh;
-mod standing;
-mod watch;
-mod work;
 
 pub use self::host::Remote;
 pub(crate) use self::lead::answers;
@@ -42,5 +36,3 @@ pub use self::possible::possible;
 pub(crate) use self::possible::{leave_out, possible_elsewhere};
 pub(crate) use self::protocol::Failed;
 pub use self::ssh::{SshAddress, SshCommand};
-pub use self::watch::watch;
-pub use self::work::work;

@@ -17,17 +17,17 @@ use crate::{LabError, NodeCpus, Shape};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Order {
     /// The name in tables.
-    pub(super) candidate: String,
+    pub(crate) candidate: String,
     /// The data path's name.
     path: String,
     /// The machines, and which of their networks it is.
-    pub(super) nodes: MachineNodes,
+    pub(crate) nodes: MachineNodes,
     /// What is asked of the server, with the candidate's connections.
-    pub(super) workload: Workload,
+    pub(crate) workload: Workload,
     /// What is set otherwise than the machines have it, on both sides.
     settings: Vec<Setting>,
     /// Answers that the server holds back on purpose.
-    pub(super) plant: Option<Plant>,
+    pub(crate) plant: Option<Plant>,
 }
 
 impl Order {
@@ -45,7 +45,7 @@ impl Order {
 
     /// The same for a client that has so many of the connections.
     #[must_use]
-    pub(super) fn for_client(&self, client: usize, connections: u32) -> Order {
+    pub(crate) fn for_client(&self, client: usize, connections: u32) -> Order {
         Order {
             nodes: self.nodes.for_client(client),
             workload: Workload { connections, ..self.workload.clone() },
@@ -59,7 +59,7 @@ impl Order {
     ///
     /// # Errors
     /// Another version of this program gave the order, or settings cannot be tried here.
-    pub(super) fn shape(
+    pub(crate) fn shape(
         &self,
         id: &str,
         part: SocketRole,
@@ -76,7 +76,7 @@ impl Order {
     ///
     /// # Errors
     /// Those of [`Order::shape`].
-    pub(super) fn unmet(&self, part: SocketRole, facts: &Facts) -> Result<Vec<String>, LabError> {
+    pub(crate) fn unmet(&self, part: SocketRole, facts: &Facts) -> Result<Vec<String>, LabError> {
         prove_side(&mut self.plain_shape()?, part, facts)
     }
 
@@ -92,7 +92,7 @@ impl Order {
 ///
 /// # Errors
 /// Settings cannot be tried here.
-pub(super) fn prove_side(
+pub(crate) fn prove_side(
     shape: &mut Shape,
     part: SocketRole,
     facts: &Facts,

@@ -18,7 +18,7 @@ use crate::usage::Spent;
 /// Asked of another machine: the server's, or a client's that does not lead. Each is answered before the next; an empty
 /// line says only that this side is there.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum RemoteRequest {
+pub(crate) enum RemoteRequest {
     /// Takes the machine for the race, as the server's. Answered with [`Reply::Begun`].
     Begin(Begin),
     /// Takes the machine for the race, as a client's. Answered with [`Reply::BegunClient`].
@@ -42,18 +42,18 @@ pub(super) enum RemoteRequest {
 
 /// What the server's machine is asked to be ready for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Begin {
+pub(crate) struct Begin {
     /// What will be asked of servers.
-    pub(super) workload: Workload,
+    pub(crate) workload: Workload,
     /// The server's CPUs; `None`: all that the process may use.
-    pub(super) cpus: Option<CpuSet>,
+    pub(crate) cpus: Option<CpuSet>,
     /// Policy of the server's threads, where the machine permits it.
-    pub(super) scheduling: Scheduling,
+    pub(crate) scheduling: Scheduling,
 }
 
 impl RemoteRequest {
     /// The candidate that it is about; empty: none.
-    pub(super) fn candidate(&self) -> &str {
+    pub(crate) fn candidate(&self) -> &str {
         match self {
             RemoteRequest::Begin(_) | RemoteRequest::BeginClient(_) => "",
             RemoteRequest::Prove(order) | RemoteRequest::Stand(order) => &order.candidate,
@@ -68,20 +68,20 @@ impl RemoteRequest {
 
 /// What a client's machine is asked to be ready for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct BeginClient {
+pub(crate) struct BeginClient {
     /// What it will ask of servers, with as many connections as it will have at most.
-    pub(super) workload: Workload,
+    pub(crate) workload: Workload,
     /// The client's CPUs; `None`: all that the process may use.
-    pub(super) cpus: Option<CpuSet>,
+    pub(crate) cpus: Option<CpuSet>,
     /// Policy of the client's threads, where the machine permits it.
-    pub(super) scheduling: Scheduling,
+    pub(crate) scheduling: Scheduling,
     /// The link of the server's machine; its first address is the one that is called.
-    pub(super) server: MachineLink,
+    pub(crate) server: MachineLink,
 }
 
 /// What a machine answers to a [`RemoteRequest`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// The machine is the race's.
     Begun(Box<Counterpart>),
     /// The client's machine is the race's.
@@ -114,29 +114,29 @@ pub(crate) struct Failed {
 
 /// The server's machine, as it says itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Counterpart {
-    pub(super) machine: Machine,
+pub(crate) struct Counterpart {
+    pub(crate) machine: Machine,
     /// What its kernel can do.
-    pub(super) facts: Facts,
+    pub(crate) facts: Facts,
     /// Its links that have addresses for the world.
-    pub(super) links: Vec<MachineLink>,
+    pub(crate) links: Vec<MachineLink>,
     /// The address by which ssh came in.
-    pub(super) reached_by: Option<IpAddr>,
+    pub(crate) reached_by: Option<IpAddr>,
     /// The server program there and its version: "nginx/1.22.1".
-    pub(super) server: String,
+    pub(crate) server: String,
     /// It is this program.
-    pub(super) serves_itself: bool,
-    pub(super) cpus: CpuSet,
+    pub(crate) serves_itself: bool,
+    pub(crate) cpus: CpuSet,
 }
 
 /// A client's machine, as it says itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct ClientCounterpart {
-    pub(super) machine: Machine,
+pub(crate) struct ClientCounterpart {
+    pub(crate) machine: Machine,
     /// What its kernel can do.
-    pub(super) facts: Facts,
+    pub(crate) facts: Facts,
     /// Its link to the server's machine.
-    pub(super) link: MachineLink,
+    pub(crate) link: MachineLink,
     /// The router in between; `None`: they are neighbours on one Ethernet.
-    pub(super) router: Option<IpAddr>,
+    pub(crate) router: Option<IpAddr>,
 }

@@ -135,7 +135,7 @@ impl SshCommand {
     ///
     /// # Errors
     /// [`LabError::Machine`].
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         address: &SshAddress,
         own: &OwnProgram,

@@ -16,25 +16,25 @@ use linux::cpu::Scheduling;
 
 use super::calling::{self, Calling};
 use super::half::StandingHalf;
-use super::links::links;
-use super::order::Order;
-use super::protocol::{Begin, Counterpart, Failed, RemoteRequest, Reply};
 use super::standing::{Staff, Standing};
 use super::watch::Watching;
 use crate::cpus::granted;
 use crate::exclusive::at_once;
 use crate::machine::machine;
+use crate::remote::links::links;
+use crate::remote::order::Order;
+use crate::remote::protocol::{Begin, Counterpart, Failed, RemoteRequest, Reply};
 use crate::server::ServerChoice;
 use crate::{Event, Home, LabError, NodeCpus, OwnProgram};
 
 /// The other side says every five seconds that it is there. After so long without a word it is gone, or
 /// cut off for good.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How often it is looked whether to stop.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// What to try where the user of a machine may not change its network.
-pub(super) const NEEDS_ROOT: &str = "log in as root (ssh://root@…), or have it started with --sudo";
+pub(crate) const NEEDS_ROOT: &str = "log in as root (ssh://root@…), or have it started with --sudo";
 
 /// Answers requests until the input ends, nothing is heard any more, or `stop` is set. What was built is undone then.
 /// `connection` is what sshd says of its own (`SSH_CONNECTION`).

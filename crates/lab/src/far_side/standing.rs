@@ -9,10 +9,10 @@ use linux::features::Facts;
 use plan::forwarding::Splice;
 
 use super::half::StandingHalf;
-use super::order::Order;
-use super::protocol::{RemoteRequest, Reply};
 use crate::built_topology::AppliedPlan;
 use crate::candidate::slug;
+use crate::remote::order::Order;
+use crate::remote::protocol::{RemoteRequest, Reply};
 use crate::server::{Server, ServerChoice, ServerSetup};
 use crate::topology::Half;
 use crate::traffic::TransferredAmounts;

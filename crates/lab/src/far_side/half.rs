@@ -1,7 +1,7 @@
 //! What a machine that is asked has of a candidate, whichever side it is.
 
-use super::protocol::{RemoteRequest, Reply};
 use crate::LabError;
+use crate::remote::protocol::{RemoteRequest, Reply};
 
 /// Half a topology that stands on this machine.
 pub(super) trait StandingHalf: Sized {

@@ -9,13 +9,13 @@ use std::time::Duration;
 use crate::{Home, LabError};
 
 /// The watching process, whose input ends with this value or with this process. It goes when nothing is left.
-pub(super) struct Watching {
+pub(crate) struct Watching {
     _input: ChildStdin,
 }
 
 impl Watching {
     /// Starts it, out of reach of what ends this process.
-    pub(super) fn start(own: &Path) -> Result<Watching, LabError> {
+    pub(crate) fn start(own: &Path) -> Result<Watching, LabError> {
         let mut command = Command::new(own);
         command.args(["remote", "--watch", &std::process::id().to_string()]);
         // It must not keep the connection open that this process answers by.

@@ -7,15 +7,15 @@ use linux::features::Facts;
 use plan::Unit;
 
 use super::half::StandingHalf;
-use super::links::way;
-use super::order::Order;
-use super::protocol::{BeginClient, ClientCounterpart, RemoteRequest, Reply};
 use crate::built_topology::{BuiltTopology, Staffing};
 use crate::candidate::slug;
 use crate::cpus::granted;
 use crate::limits::client_suffices;
 use crate::machine::machine;
 use crate::part::{LoadPart, LoadedPart, RequestCounts};
+use crate::remote::links::way;
+use crate::remote::order::Order;
+use crate::remote::protocol::{BeginClient, ClientCounterpart, RemoteRequest, Reply};
 use crate::server::ServerChoice;
 use crate::trial::{Method, Subject, judged, make_ready, run};
 use crate::usage::CounterSnapshot;
