@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use ::lab::far_side::{watch, work};
 use ::lab::kube::{do_pod_tasks, wait_for_the_end};
-use ::lab::remote::{Output, STOPPED, lead};
+use ::lab::led::{Output, STOPPED, lead};
 use ::lab::{Finished, Home};
 use agent::source::kubernetes::delete_namespace;
 use anyhow::{Context, anyhow};

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ::lab::remote::{LedRace, Machines, Remote, SshAddress, SshCommand};
+use ::lab::led::LedRace;
+use ::lab::remote::{Machines, Remote, SshAddress, SshCommand};
 use ::lab::{LabError, OwnProgram, RaceOptions};
 use ::linux::cpu::Scheduling;
 use ::linux::{CpuSet, IfName};

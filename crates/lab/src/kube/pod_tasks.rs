@@ -18,8 +18,9 @@ use super::protocol::{Answer, Call, PodFacts, PodMessage, Serve, SpentInPod, Tas
 use super::serving::Serving;
 use super::talk::{READY, Talk};
 use crate::capacity::capacity;
+use crate::led::answers;
 use crate::machine::machine;
-use crate::remote::{Failed, answers};
+use crate::remote::Failed;
 use crate::trial::measure;
 use crate::usage::{CounterSnapshot, Spent};
 use crate::void::stolen_from;

@@ -6,9 +6,8 @@
 //! What that side builds it takes back by itself when it hears nothing more, and a process of its own does so if it is
 //! killed.
 //!
-//! The client can be on another machine, too ([`LedRace`]). The race is then led by a process there ([`lead`]),
-//! which sends its events and its record here, as the guest of another kernel does, and asks the other machines by
-//! way of this one (`relay`).
+//! The client can be on another machine, too: the race is then led by a process there ([`crate::led`]), which asks the
+//! other machines by way of this one.
 //!
 //! Further machines can have clients ([`Machines`]). Each builds its half as the leading one does, toward the one
 //! server, and is told its part of each slice of load (`part`); what comes back is added to what the leading one has.
@@ -16,20 +15,14 @@
 pub(crate) mod asked;
 pub(crate) mod client;
 mod host;
-mod lead;
-mod led;
 pub(crate) mod links;
 mod machines;
 pub(crate) mod order;
 mod possible;
 pub(crate) mod protocol;
-mod relay;
 mod ssh;
 
 pub use self::host::Remote;
-pub(crate) use self::lead::answers;
-pub use self::lead::{Output, STOPPED, lead};
-pub use self::led::LedRace;
 pub use self::machines::Machines;
 pub(crate) use self::order::Order;
 pub use self::possible::possible;

@@ -16,9 +16,9 @@ use linux::cpu::Scheduling;
 use record::{Experiment, Machines, WorkloadKind, Writer};
 use vm::{Accelerator, Join, Limits, Timing, Vm, Watch};
 
+use super::outward::Listener;
 use crate::cards;
 use crate::cni::PluginDirs;
-use crate::outward::Listener;
 use crate::race::Finished;
 use crate::{Event, LabError};
 
@@ -229,7 +229,7 @@ mod tests {
     use record::Line;
 
     use super::*;
-    use crate::outward::Outward;
+    use crate::Outward;
 
     fn header() -> Line {
         let machine = record::Machine { kernel: "6.12".to_owned(), ..record::Machine::default() };

@@ -15,16 +15,16 @@ use linux::cpu::Scheduling;
 use record::Experiment;
 use serde::{Deserialize, Serialize};
 
-use super::client::RemoteClient;
-use super::host::Remote;
-use super::machines::Machines;
+use super::outward::Outward;
 use super::relay::{AGAIN, ASK, LOST, NOT_STARTED, STARTED};
 use crate::channel::{ANSWER_MAX, Conversation, held, lines, silent};
 use crate::cni::PluginDirs;
 use crate::cpus::granted;
 use crate::far_side::{NEEDS_ROOT, SILENCE_MAX, Watching};
 use crate::race::{Finished, Race, RaceOptions};
-use crate::{Event, Home, LabError, Outward, OwnProgram};
+use crate::remote::client::RemoteClient;
+use crate::remote::{Machines, Remote};
+use crate::{Event, Home, LabError, OwnProgram};
 
 /// Where the leading process says everything: lines of two threads stay whole.
 pub type Output = Arc<Mutex<dyn Write + Send>>;

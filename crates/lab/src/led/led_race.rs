@@ -11,11 +11,11 @@ use linux::{CpuSet, IfName};
 use record::{Experiment, Writer};
 
 use super::lead::{FAILED, Lead, LeadFailed, STOP, STOPPED};
+use super::outward::Listener;
 use super::relay::{self, Relay};
-use super::ssh::{SshAddress, SshCommand};
 use crate::channel::{Channel, Conversation};
-use crate::outward::Listener;
 use crate::race::Finished;
+use crate::remote::{SshAddress, SshCommand};
 use crate::{Event, LabError, OwnProgram};
 
 /// How often it is looked whether to stop.

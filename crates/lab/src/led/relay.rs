@@ -5,9 +5,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use super::asked::first_answer;
 use crate::LabError;
 use crate::channel::{Channel, Conversation, Voice};
+use crate::remote::asked::first_answer;
 
 /// What stands before a question, and after it the number of the machine: the server's is 0.
 pub(super) const ASK: &str = "ask ";
