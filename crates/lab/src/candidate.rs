@@ -135,6 +135,23 @@ impl Contender {
         self.cni.is_some() || self.path.name != datapath::CNI.name
     }
 
+    /// Whether it races, as far as is known.
+    pub fn races(&self) -> bool {
+        self.unmet.is_empty()
+    }
+
+    /// Adds reasons why it cannot race here, if there are any.
+    ///
+    /// # Errors
+    /// [`LabError::CannotRun`] with all reasons, if it is required.
+    pub(crate) fn cannot(&mut self, why: impl IntoIterator<Item = String>) -> Result<(), LabError> {
+        self.unmet.extend(why);
+        match self.required && !self.races() {
+            true => Err(LabError::CannotRun { path: self.name.clone(), reasons: self.unmet.join("; ") }),
+            false => Ok(()),
+        }
+    }
+
     /// A data path as an experiment asks for it.
     fn requested(
         path: &'static DataPath,

@@ -3,8 +3,6 @@
 //! All topologies stand at the same time, so each has a pair of its own, joined in the emulator. A topology takes its
 //! cards into its nodes and gives them back, as it does with all that it uses.
 
-mod proof;
-
 use std::time::{Duration, Instant};
 
 use datapath::{Between, DataPath, Enters, NodeSpec};
@@ -14,10 +12,9 @@ use linux::{IfName, Netlink, Netns};
 use record::{Card, Experiment};
 use vm::Nic;
 
-pub use self::proof::prove_on_cards;
 use crate::card_description::describe;
 use crate::shape::CardWire;
-use crate::{ByRole, Contender, LabError};
+use crate::{ByRole, LabError};
 
 /// How long a wire may take to carry. A driver looks at its card's link every two seconds, and emulation slows it down.
 const CARRIER_MAX: Duration = Duration::from_secs(60);
@@ -138,22 +135,9 @@ fn has_waits_off(experiment: &Experiment, card: Card) -> bool {
     experiment.exact() && card == Card::Igb
 }
 
-/// Says of contenders that cannot race between two such cards why; an error where one is required.
-pub(crate) fn leave_out(contenders: &mut [Contender], experiment: &Experiment) -> Result<(), LabError> {
-    let Some(card) = experiment.underlay.wire else { return Ok(()) };
-    for contender in contenders.iter_mut() {
-        let Some(why) = unmet(contender.path, card) else { continue };
-        if contender.required {
-            return Err(LabError::CannotRun { path: contender.name.clone(), reasons: why });
-        }
-        contender.unmet.push(why);
-    }
-    Ok(())
-}
-
 /// Why a data path cannot race between two cards. No connection comes about through a tunnel over QEMU 11's `igb`, nor
 /// between that and `vmxnet3`.
-fn unmet(path: &DataPath, card: Card) -> Option<String> {
+pub(crate) fn unmet(path: &DataPath, card: Card) -> Option<String> {
     if path.between == Between::Router {
         return Some(format!("the router between its nodes would need two {card} cards more"));
     }

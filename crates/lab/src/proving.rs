@@ -32,11 +32,7 @@ pub fn prove(contenders: &mut [Contender], facts: &Facts, machine: MachineUse) -
     for contender in contenders.iter_mut().filter(|contender| !contender.settings.is_empty()) {
         let Settings { client, server } = &mut contender.settings;
         let unmet = settle([client, server], facts, machine)?;
-        contender.unmet.extend(unmet);
-        if contender.required && !contender.unmet.is_empty() {
-            let reasons = contender.unmet.join("; ");
-            return Err(LabError::CannotRun { path: contender.name.clone(), reasons });
-        }
+        contender.cannot(unmet)?;
     }
     Ok(())
 }

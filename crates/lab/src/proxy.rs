@@ -16,13 +16,11 @@ use std::path::{Path, PathBuf};
 
 use datapath::{Family, SocketRole};
 use linux::cpu::Scheduling;
-use linux::features::{Facts, Feature};
 use linux::process::Spawn;
 use linux::{Cgroup, CpuSet};
 use plan::Place;
 use record::{Proxies, ProxyKind};
 
-use crate::candidate::find;
 use crate::family::{any, loopback};
 use crate::ports::SERVER_PORT;
 use crate::program::{self, Program};
@@ -147,36 +145,13 @@ pub(crate) fn programs(
     contenders: &[Contender],
     nginx: Option<&Path>,
 ) -> Result<Vec<ProxyProgram>, LabError> {
-    let racing = contenders.iter().filter(|contender| contender.unmet.is_empty());
+    let racing = contenders.iter().filter(|contender| contender.races());
     let kinds: BTreeSet<ProxyKind> = racing.flat_map(|contender| contender.proxy.both()).flatten().collect();
     let found = kinds.into_iter().map(|kind| {
         let failed = |why| LabError::CannotRun { path: kind.name().to_owned(), reasons: why };
         ProxyProgram::find(kind, nginx).map_err(failed)
     });
     found.collect()
-}
-
-/// Says of contenders whose proxies are not there, or cannot be led to, why; an error where one is required.
-pub(crate) fn leave_out(
-    contenders: &mut [Contender],
-    nginx: Option<&Path>,
-    facts: &Facts,
-) -> Result<(), LabError> {
-    for contender in contenders.iter_mut().filter(|contender| !contender.proxy.is_empty()) {
-        let kinds = contender.proxy.both().into_iter().flatten();
-        let mut why: Vec<String> = kinds.filter_map(|kind| ProxyProgram::find(kind, nginx).err()).collect();
-        let mut needs = vec![Feature::Nftables];
-        if contender.proxy.splice {
-            needs.extend(find("ebpf+sockmap")?.needs());
-        }
-        why.extend(facts.unmet(&needs).iter().map(ToString::to_string));
-        why.dedup();
-        if contender.required && !why.is_empty() {
-            return Err(LabError::CannotRun { path: contender.name.clone(), reasons: why.join("; ") });
-        }
-        contender.unmet.extend(why);
-    }
-    Ok(())
 }
 
 /// Those of one contender.

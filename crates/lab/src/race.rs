@@ -19,11 +19,11 @@ use linux::CpuSet;
 use linux::cpu::Scheduling;
 use linux::features::Facts;
 use plan::Unit;
-use record::{Experiment, Line, ServerKind, Underlay, WorkloadKind, Writer};
+use record::{Experiment, Line, ServerKind, WorkloadKind, Writer};
 
 use self::topologies::Topologies;
 use crate::candidate::{Contender, field};
-use crate::cards::{self, Cards};
+use crate::cards::Cards;
 use crate::cni::PluginDirs;
 use crate::exclusive::{at_once, in_turn};
 use crate::home::Home;
@@ -37,7 +37,7 @@ use crate::steering::choose;
 use crate::steering_choice::Chosen;
 use crate::trial::Method;
 use crate::witness::witness;
-use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, packets, profile, verbs};
+use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, possible, profile};
 
 pub(crate) use arena::{Arena, LastBuild};
 pub(crate) use builds::UnderWay;
@@ -123,18 +123,18 @@ impl Race {
         if machines.is_none() {
             prove(&mut contenders, facts, whose)?;
         }
-        leave_out_wires(&mut contenders, &experiment.underlay, facts)?;
-        proxy::leave_out(&mut contenders, settings.nginx.as_deref(), facts)?;
-        packets::leave_out(&mut contenders)?;
-        verbs::leave_out(&mut contenders, settings.guest.is_some())?;
-        cards::leave_out(&mut contenders, &experiment)?;
+        possible::wires::leave_out(&mut contenders, &experiment.underlay, facts)?;
+        possible::proxies::leave_out(&mut contenders, settings.nginx.as_deref(), facts)?;
+        possible::packets::leave_out(&mut contenders)?;
+        possible::verbs::leave_out(&mut contenders, settings.guest.is_some())?;
+        possible::cards::leave_out(&mut contenders, &experiment)?;
         if let Some(wire) = Cards::of(&experiment, settings.guest.is_some(), 1)?.of_contender(0) {
-            cards::prove_on_cards(&mut contenders, &wire, &home)?;
+            possible::prove_on_cards(&mut contenders, &wire, &home)?;
         }
         if let Some(machines) = &machines {
-            remote::leave_out(&mut contenders, machines, &experiment.workload, facts)?;
+            possible::machines::leave_out(&mut contenders, machines, &experiment.workload, facts)?;
         }
-        let racing = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
+        let racing = contenders.iter().filter(|contender| contender.races()).count();
         Race::of(experiment, settings, home, contenders, racing)
     }
 
@@ -162,7 +162,7 @@ impl Race {
             slice: Duration::from_millis(experiment.slice_ms.into()),
             ..Method::new(cpus, settings.scheduling)
         };
-        let runners = contenders.iter().filter(|contender| contender.unmet.is_empty());
+        let runners = contenders.iter().filter(|contender| contender.races());
         let own: Vec<u32> = runners.filter_map(|contender| contender.connections).collect();
         // On two machines one stands at a time.
         let standing = if settings.machines.is_some() { racing.min(1) } else { racing };
@@ -181,7 +181,7 @@ impl Race {
         let seed = experiment.seed.unwrap_or_else(fresh_seed);
         let fewer_connections = granted.fewer;
         let steered = false;
-        let running = contenders.iter().filter(|contender| contender.unmet.is_empty()).count();
+        let running = contenders.iter().filter(|contender| contender.races()).count();
         let cards = Cards::of(&experiment, settings.guest.is_some(), running)?;
         let mut race = Race {
             experiment,
@@ -211,7 +211,7 @@ impl Race {
             if !makes_connections && contender.proxy.is_empty() {
                 continue;
             }
-            if !contender.unmet.is_empty() && self.settings.machines.is_some() {
+            if !contender.races() && self.settings.machines.is_some() {
                 continue;
             }
             let topology = Topology::plan(self.shape(contender, None))?;
@@ -222,10 +222,7 @@ impl Race {
                 if makes_connections { "this workload makes its own" } else { "a proxy makes others" };
             let why =
                 format!("it passes on what connections say that were made in its control group, and {other}");
-            if contender.required {
-                return Err(LabError::CannotRun { path: contender.name.clone(), reasons: why });
-            }
-            self.contenders[at].unmet.push(why);
+            self.contenders[at].cannot([why])?;
         }
         Ok(())
     }
@@ -250,7 +247,7 @@ impl Race {
     fn recorded(self, claim: &Unit, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let mut writer = Writer::create(&self.settings.record)?;
         emit(Event::Recording { path: self.settings.record.clone() });
-        for contender in self.contenders.iter().filter(|contender| !contender.unmet.is_empty()) {
+        for contender in self.contenders.iter().filter(|contender| !contender.races()) {
             emit(Event::CannotRun { name: contender.name.clone(), reasons: contender.unmet.clone() });
         }
         let started = Instant::now();
@@ -334,18 +331,6 @@ fn server(experiment: &Experiment, settings: &RaceOptions) -> Result<ServerChoic
         None => ServerChoice::of(&experiment.workload, settings.nginx.as_deref(), &settings.own),
         Some(_) => Ok(ServerChoice::Hostgap(settings.own.clone())),
     }
-}
-
-/// Says of contenders whose own wire this kernel cannot make why; an error where one is required.
-fn leave_out_wires(contenders: &mut [Contender], underlay: &Underlay, facts: &Facts) -> Result<(), LabError> {
-    for contender in contenders.iter_mut().filter(|contender| !contender.ways.is_empty()) {
-        let Err(why) = contender.wires(underlay).possible(facts) else { continue };
-        if contender.required {
-            return Err(why);
-        }
-        contender.unmet.push(why.to_string());
-    }
-    Ok(())
 }
 
 /// Ends the record of a race that has run since `started`, with what became of it. Reports the first error: the

@@ -1,4 +1,4 @@
-//! Messages by RDMA verbs: the devices by which they go, and which candidates cannot race there.
+//! Messages by RDMA verbs, and the devices by which they go.
 //!
 //! The devices are of software RoCE, which makes packets of UDP in the kernel. Up to Linux 6.12 at least it receives
 //! them in the machine's own network namespace alone, so that is where the wire is, beside those of the nodes.
@@ -12,32 +12,13 @@ use std::time::{Duration, Instant};
 use datapath::SocketRole;
 use linux::rdma::{VerbsDevice, VerbsWait};
 use load::{Address, Target, VerbsTarget};
-use record::{StackKind, StackWait};
+use record::StackWait;
 
+use crate::LabError;
 use crate::shape::RdmaWire;
-use crate::{Contender, LabError};
 
 /// The kernel gives a new device its addresses some time after the link has them.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Marks the contenders that cannot race because they would need devices in the machine's own namespace. It is an error
-/// if one of them is required.
-pub(crate) fn leave_out(contenders: &mut [Contender], in_guest: bool) -> Result<(), LabError> {
-    let needy = contenders.iter_mut().filter(|contender| contender.stack.kind == StackKind::Verbs);
-    for contender in needy.filter(|_| !in_guest) {
-        // To name what the machine lacks would not help: even with it the race could not run here.
-        contender.unmet = vec![
-            "devices of software RoCE receive in a machine's own network namespace alone, where a race makes nothing: race \
-             it in a virtual machine (--kernel debian:6.12)"
-                .to_owned(),
-        ];
-        if contender.required {
-            let reasons = contender.unmet.join("; ");
-            return Err(LabError::CannotRun { path: contender.name.clone(), reasons });
-        }
-    }
-    Ok(())
-}
 
 /// Waits until both devices of a wire have the addresses of their links. Returns the client's, open.
 pub(crate) fn await_devices(candidate: &str, wire: RdmaWire) -> Result<Arc<VerbsDevice>, LabError> {
@@ -70,30 +51,4 @@ pub(crate) fn target(over_tcp: Target, device: &Arc<VerbsDevice>, wait: StackWai
         StackWait::Spin => VerbsWait::Polling,
     };
     Target { address: Address::Verbs(VerbsTarget { address, device: Arc::clone(device), wait }), ..over_tcp }
-}
-
-#[cfg(test)]
-mod tests {
-    use linux::features::Facts;
-    use record::{Experiment, Machines, Workload, WorkloadKind};
-
-    use super::*;
-    use crate::cni::PluginDirs;
-    use crate::field;
-
-    #[test]
-    fn a_machine_of_somebodys_has_no_such_race() {
-        let workload = Workload::of(WorkloadKind::Verbs);
-        let vm = Some(Machines { kernels: vec!["debian:6.12".to_owned()], ..Machines::default() });
-        let experiment = Experiment { workload, vm, ..Experiment::default() };
-        let mut contenders = field(&experiment, &Facts::default(), &PluginDirs::default()).unwrap();
-        leave_out(&mut contenders, true).unwrap();
-        assert!(contenders.iter().all(|contender| contender.unmet.is_empty()));
-        leave_out(&mut contenders, false).unwrap();
-        let left_out = contenders.iter().filter(|contender| contender.unmet.join("").contains("--kernel"));
-        assert_eq!(left_out.count(), 3);
-        contenders[2].required = true;
-        let error = leave_out(&mut contenders, false).unwrap_err().to_string();
-        assert!(error.starts_with("run host, verbs here: devices of software RoCE receive"), "{error}");
-    }
 }

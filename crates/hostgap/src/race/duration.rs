@@ -28,7 +28,7 @@ pub(super) fn with_duration(
     let bodies = experiment.workload.body_bytes.len();
     let [slice, warmup] =
         [experiment.slice_ms, experiment.warmup_ms].map(|ms| Duration::from_millis(ms.into()));
-    let racing: Vec<&Contender> = contenders.iter().filter(|one| one.unmet.is_empty()).collect();
+    let racing: Vec<&Contender> = contenders.iter().filter(|one| one.races()).collect();
     let (hosts, others) = racing.split_at(racing.len().min(2));
     // The trials of a round at a load with so long between two requests. In addition to its two slices a
     // trial takes a few milliseconds to read counters and to wait for the last answers, and a twelfth in

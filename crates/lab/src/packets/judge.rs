@@ -221,7 +221,7 @@ fn has_socket(filter: PacketFilter) -> bool {
 }
 
 /// The program of a filter that is one.
-pub(super) fn program(filter: PacketFilter) -> Option<Filter> {
+pub(crate) fn program(filter: PacketFilter) -> Option<Filter> {
     match filter {
         PacketFilter::XdpDrop => Some(Filter::XdpDrop),
         PacketFilter::XdpTx => Some(Filter::XdpTx),

@@ -8,7 +8,6 @@
 mod flood;
 mod frame;
 mod judge;
-mod possible;
 
 use std::num::NonZero;
 
@@ -22,8 +21,7 @@ use record::PacketFilter;
 
 use crate::ByRole;
 
-pub(crate) use judge::{Judge, is_whole, sends_on};
-pub(crate) use possible::leave_out;
+pub(crate) use judge::{Judge, is_whole, program, sends_on};
 
 /// Where frames of a flood go: the port of the service that discards everything (RFC 863).
 pub(crate) const JUNK_PORT: NonZero<u16> = NonZero::new(9).expect("9 is not 0");

@@ -85,7 +85,7 @@ impl Race {
     }
 
     fn racing(&self, which: fn(&Contender) -> bool) -> Vec<&str> {
-        let racing = self.contenders.iter().filter(|contender| contender.unmet.is_empty());
+        let racing = self.contenders.iter().filter(|contender| contender.races());
         racing.filter(|contender| which(contender)).map(|contender| contender.name.as_str()).collect()
     }
 
@@ -98,7 +98,7 @@ impl Race {
     }
 
     pub(super) fn entrant(&self, contender: &Contender) -> Result<Entrant, LabError> {
-        let can_run = contender.unmet.is_empty();
+        let can_run = contender.races();
         // What machines lack may be what the plan would be made of.
         let is_planned = can_run || self.settings.machines.is_none();
         let topology = is_planned.then(|| Topology::plan(self.shape(contender, None))).transpose()?;

@@ -45,7 +45,7 @@ impl Arena for Topologies<'_> {
     }
 
     fn can_run(&self, entrant: usize) -> bool {
-        self.race.contenders[entrant].unmet.is_empty()
+        self.race.contenders[entrant].races()
     }
 
     fn is_in_turn(&self) -> bool {
@@ -180,7 +180,7 @@ impl Race {
 
     /// Its place among those that can run; `None` if it cannot.
     fn place_among_runners(&self, contender: &Contender) -> Option<usize> {
-        let mut runners = self.contenders.iter().filter(|other| other.unmet.is_empty());
+        let mut runners = self.contenders.iter().filter(|other| other.races());
         runners.position(|other| other.name == contender.name)
     }
 

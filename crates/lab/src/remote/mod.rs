@@ -26,6 +26,6 @@ pub use self::host::Remote;
 pub use self::machines::Machines;
 pub(crate) use self::order::Order;
 pub use self::possible::possible;
-pub(crate) use self::possible::{leave_out, possible_elsewhere};
+pub(crate) use self::possible::{possible_elsewhere, refusal};
 pub(crate) use self::protocol::Failed;
 pub use self::ssh::{SshAddress, SshCommand};

@@ -51,7 +51,7 @@ impl Factors {
                 let tune = with(&candidate.tune, factor, requested);
                 let mut contender = contender(&incumbent, &tune)?;
                 prove(std::slice::from_mut(&mut contender), facts, MachineUse::Shared)?;
-                if contender.unmet.is_empty() {
+                if contender.races() {
                     open.push(options.len());
                 }
                 let (knob, value, side) = (factor.knob.clone(), requested.to_string(), factor.side);

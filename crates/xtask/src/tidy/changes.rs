@@ -6,7 +6,7 @@ const EVERYTHING: [&str; 4] =
 
 /// These may change a namespace without a name: to try something in it, or for the cards of a guest.
 const UNNAMED: &[&str] = &[
-    "crates/lab/src/packets/possible.rs",
+    "crates/lab/src/possible/packets.rs",
     "crates/lab/src/proving.rs",
     "crates/vm/src/nic.rs",
     "crates/host/src/obstacle.rs",
@@ -25,7 +25,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("netns::delete(", &["crates/lab/src/home.rs", "crates/conformance/src/damage.rs"]),
     (
         ".link_add(",
-        &["crates/lab/src/packets/possible.rs", "crates/lab/src/proving.rs", "crates/vm/src/nic.rs"],
+        &["crates/lab/src/possible/packets.rs", "crates/lab/src/proving.rs", "crates/vm/src/nic.rs"],
     ),
     (".link_del(", DAMAGE),
     (".link_move(", PLAN),
@@ -95,7 +95,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("guard::add(", PLAN),
     ("guard::remove(", PLAN),
     ("guard::replace(", PLAN),
-    ("programs.attach(", &["crates/lab/src/packets/possible.rs", "crates/lab/src/packets/judge.rs"]),
+    ("programs.attach(", &["crates/lab/src/possible/packets.rs", "crates/lab/src/packets/judge.rs"]),
     ("splice::load(", PLAN),
     ("splice::attach(", &["crates/hostgap/src/bpf.rs"]),
     ("splice::detach(", PLAN),

@@ -5,7 +5,7 @@ use bpf::packets::{Filter, PacketPrograms, Source};
 use linux::netlink::Netlink;
 use linux::{IfName, Link, LinkKind, Netns, VethPeer};
 
-use super::judge::program;
+use crate::packets::program;
 use crate::{Contender, LabError};
 
 /// Says of contenders whose filter this kernel has no hook for why; an error where one is required, and where the
@@ -27,19 +27,12 @@ pub(crate) fn leave_out(contenders: &mut [Contender]) -> Result<(), LabError> {
         );
         return Err(LabError::Experiment { what: "packets".to_owned(), why });
     }
-    for contender in contenders.iter_mut().filter(|contender| contender.unmet.is_empty()) {
+    for contender in contenders.iter_mut().filter(|contender| contender.races()) {
         let Some(filter) = contender.filter.and_then(program) else { continue };
         let Err(error) = ground.run(|| programs.attach(filter, link))? else { continue };
         let since = if filter == Filter::TcDrop { "; tcx came with Linux 6.6" } else { "" };
-        contender.unmet.push(format!("could not {error}{since}"));
+        // The reference has to run too, or there is nothing to compare with: it is required.
+        contender.cannot([format!("could not {error}{since}")])?;
     }
-    contenders.iter().try_for_each(runs_if_required)
-}
-
-/// The reference has to run too, or there is nothing to compare with.
-fn runs_if_required(contender: &Contender) -> Result<(), LabError> {
-    if contender.unmet.is_empty() || !contender.required {
-        return Ok(());
-    }
-    Err(LabError::CannotRun { path: contender.name.clone(), reasons: contender.unmet.join("; ") })
+    Ok(())
 }

@@ -1,14 +1,25 @@
-//! Whether cards take the settings of contenders: found out by making them on two cards of this machine before the
-//! race. What a card takes is its driver's to say, and a veth has not even the questions.
+//! Which contenders cards can carry, and whether cards take their settings: found out by making them on two cards of
+//! this machine before the race. What a card takes is its driver's to say, and a veth has not even the questions.
 
 use linux::{IfName, NetnsName};
 use plan::{ApplyError, Place, Plan, SetLinkUp, Step};
+use record::Experiment;
 use tune::{Lives, Nic, Setting, Settings, Site};
 
 use crate::built_topology::AppliedPlan;
 use crate::proving::is_of_card;
 use crate::shape::CardWire;
-use crate::{Contender, Home, LabError, card_look, side_settings};
+use crate::{Contender, Home, LabError, card_look, cards, side_settings};
+
+/// Says of contenders that cannot race between two such cards why; an error where one is required.
+pub(crate) fn leave_out(contenders: &mut [Contender], experiment: &Experiment) -> Result<(), LabError> {
+    let Some(card) = experiment.underlay.wire else { return Ok(()) };
+    for contender in contenders.iter_mut() {
+        let Some(why) = cards::unmet(contender.path, card) else { continue };
+        contender.cannot([why])?;
+    }
+    Ok(())
+}
 
 /// Adds to contenders why such cards do not take their settings, or do not serve their servers. The cards are as
 /// before when it returns.
@@ -16,17 +27,14 @@ use crate::{Contender, Home, LabError, card_look, side_settings};
 /// # Errors
 /// A contender that must be able to run cannot; or a card cannot be brought up, or back.
 pub fn prove_on_cards(contenders: &mut [Contender], wire: &CardWire, home: &Home) -> Result<(), LabError> {
-    for contender in contenders.iter_mut().filter(|contender| contender.unmet.is_empty()) {
+    for contender in contenders.iter_mut().filter(|contender| contender.races()) {
         let Settings { client, server } = &contender.settings;
         let mut unmet: Vec<String> = own_stack_unmet(contender, wire).into_iter().collect();
         for (settings, card) in [(client, &wire.ends.client), (server, &wire.ends.server)] {
             unmet.extend(refused(settings, wire, card, home)?);
         }
         unmet.dedup();
-        if contender.required && !unmet.is_empty() {
-            return Err(LabError::CannotRun { path: contender.name.clone(), reasons: unmet.join("; ") });
-        }
-        contender.unmet.extend(unmet);
+        contender.cannot(unmet)?;
     }
     Ok(())
 }
