@@ -140,6 +140,10 @@ impl Conversation for Channel {
     }
 
     fn cut(&mut self) {
+        // Once it was waited for, its number may be a stranger's.
+        if self.to.is_none() {
+            return;
+        }
         // With what it has started; it leads a group of its own. Its input ends after it, so that it
         // begins nothing by that.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use linux::process::kill_in;
 use linux::{Netns, NetnsPath};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// One test at a time: the machine has few CPUs, and a race uses all of them.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -209,11 +209,17 @@ impl Drop for OwnRun {
             Netns::open_path(&path).ok()
         });
         let _ = kill_in(&named.collect::<Vec<_>>());
-        let ours = mount_namespace(self.keeper.id());
+        // Held open: the number of a namespace that is gone is given to the next one, which another test makes.
+        let held = std::fs::File::open(format!("/proc/{}/ns/mnt", self.keeper.id()));
+        let ours = mount_namespace(self.keeper.id()).filter(|_| held.is_ok());
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
-            if let Some(pid) = pid.filter(|pid| ours.is_some() && mount_namespace(*pid) == ours) {
-                kill(pid, Signal::KILL);
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+            // A process is held before it is looked at, for the same reason.
+            let process = pid.and_then(|pid| Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()?)));
+            let is_ours =
+                |pid: &Pid| ours.is_some() && mount_namespace(pid.as_raw_pid().unsigned_abs()) == ours;
+            if let Some((_, process)) = process.filter(|(pid, _)| is_ours(pid)) {
+                let _ = pidfd_send_signal(&process, Signal::KILL);
             }
         }
         let _ = self.keeper.wait();
@@ -259,7 +265,7 @@ pub(crate) fn until_within(patience: Duration, what: &str, mut holds: impl FnMut
 #[track_caller]
 pub(crate) fn check(output: &Output, code: i32, says: &str) -> String {
     let text = stderr(output);
-    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert_eq!(output.status.code(), Some(code), "{}: {text}", output.status);
     assert!(text.contains(says), "{says:?} is not in: {text}");
     assert!(!text.contains("panicked"), "{text}");
     // A message is a line that begins with our name or with clap's prefix.
