@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use ::lab::kube::{ClusterAccess, Kubectl};
 
 use crate::exit::BadInput;
-use crate::race::own_program;
+use crate::own_program::own_program;
 
 /// The cluster, and how pods are made in it.
 #[derive(Debug, Clone, clap::Args)]

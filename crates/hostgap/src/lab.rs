@@ -120,7 +120,7 @@ fn up(home: &Home, args: &UpArgs) -> anyhow::Result<ExitCode> {
         .context("serve such a workload")?;
     let realtime = !args.no_realtime && linux::cpu::can_realtime();
     let stop = stop::on_signals()?;
-    let own = crate::race::own_program()?;
+    let own = crate::own_program::own_program()?;
     let staffing = Staffing {
         machines: None,
         server: ::lab::ServerChoice::of(&workload, args.nginx.as_deref(), &own)?,

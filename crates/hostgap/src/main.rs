@@ -16,6 +16,7 @@ mod lab;
 mod load;
 mod manual;
 mod output;
+mod own_program;
 mod paths;
 mod plugins;
 mod progress;

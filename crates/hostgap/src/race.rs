@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
-use ::lab::{Finished, Home, LabError, OwnProgram, Race, RaceOptions};
+use ::lab::{Finished, Home, LabError, Race, RaceOptions};
 use ::record::{Experiment, HttpVersion, Steering, Until, WorkloadKind};
 use anyhow::Context;
 use linux::CpuSet;
@@ -25,6 +25,7 @@ pub(crate) use self::experiment::read_experiment;
 use self::kube::KubeArgs;
 use self::machines::{MachineArgs, ServerArg};
 use crate::exit::{self, BadInput, Unprivileged};
+use crate::own_program::own_program;
 use crate::plugins::{self, PluginArgs};
 use crate::progress::Progress;
 use crate::wire::WireArgs;
@@ -323,12 +324,6 @@ fn finish(
         // An error about the page would hide the cause.
         Err(error) => Err(anyhow::Error::from(error).context(format!("finish the race ({kept})"))),
     }
-}
-
-/// This program, for records and for what it starts.
-pub(crate) fn own_program() -> anyhow::Result<OwnProgram> {
-    let program = std::env::current_exe().context("find this executable")?;
-    Ok(OwnProgram { program, version: env!("CARGO_PKG_VERSION") })
 }
 
 /// The CPUs to use: those of `--cpus`, otherwise all that this process may use.

@@ -12,7 +12,7 @@ use ::lab::{Finished, Home};
 use agent::source::kubernetes::delete_namespace;
 use anyhow::{Context, anyhow};
 
-use crate::race::own_program;
+use crate::own_program::own_program;
 use crate::stop;
 
 /// Do this machine's or pod's part in a race (internal): read requests from stdin, answer on stdout.

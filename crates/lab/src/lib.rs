@@ -2,6 +2,19 @@
 //!
 //! The lab builds what a race needs out of plans, runs it, writes every round down and leaves nothing behind. It
 //! prints nothing: progress is reported as [`Event`]s, results are in the record file.
+//!
+//! Its modules are in layers, and none uses a higher one. From the highest:
+//!
+//! - races in a cluster: `kube`
+//! - races that run elsewhere, and the search for settings: `led`, `search`
+//! - the race: `race`; what is looked at after its rounds: `late`, `profile`
+//! - what a race decides before, and how a workload is run: `possible`, `steering`, `witness_choice`, `workload`; what
+//!   another machine does for one: `far_side`
+//! - a topology that stands: `built_topology`, `capacity`
+//! - a slice of load: `trial`, `void`, `usage`; the other machines, as this one asks them: `remote`
+//! - the plan of a topology: `topology`, with `cards`, `proxy`, `verbs`, `side_settings`
+//! - what is raced and what a topology is made from: `candidate`, `shape`
+//! - what all of them use: `cni`, `packets`, `event`, `error` and others
 
 mod built_topology;
 mod by_role;

@@ -13,10 +13,11 @@ use ::record::{Experiment, ServerKind};
 
 use crate::doctor::{MachineDiagnoses, MachineSurvey};
 use crate::exit::BadInput;
+use crate::own_program::own_program;
 use crate::progress::Progress;
 use crate::{report, stop};
 
-use super::{Args, REALTIME, RECORD, finish, fresh_dir, own_program};
+use super::{Args, REALTIME, RECORD, finish, fresh_dir};
 
 /// A server: what it is, or where.
 #[derive(Debug, Clone, PartialEq, Eq)]

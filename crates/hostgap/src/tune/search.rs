@@ -12,8 +12,9 @@ use ::tune::ValueKind;
 use anyhow::Context;
 
 use crate::exit::{self, BadInput, Unprivileged};
+use crate::own_program::own_program;
 use crate::plugins::PluginArgs;
-use crate::race::{cpus_of, fresh_dir, own_program, read_experiment, scheduling_of};
+use crate::race::{cpus_of, fresh_dir, read_experiment, scheduling_of};
 use crate::wire::WireArgs;
 use crate::{output, stop, units};
 
