@@ -236,7 +236,7 @@ fn race(
     facts: &linux::features::Facts,
     stop: Arc<AtomicBool>,
 ) -> anyhow::Result<ExitCode> {
-    let settings = RaceOptions {
+    let options = RaceOptions {
         record: dir.join(RECORD),
         nginx: args.nginx.clone(),
         own: own_program()?,
@@ -249,7 +249,7 @@ fn race(
     };
     let experiment = duration::with_duration(experiment, args, facts)?;
     if args.vm.is_guest() {
-        let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
+        let race = Race::prepare(experiment, options, facts, Home::of_this_machine())?;
         return guest::race_outward(race, &dir.join(RECORD));
     }
     let mut progress = Progress::new();
@@ -258,15 +258,15 @@ fn race(
         None => None,
         Some(address) => {
             let asked = machines::cpus(args.cpus.as_deref())?;
-            match args.machines.connect(address, asked, &experiment, &settings, &mut progress)? {
+            match args.machines.connect(address, asked, &experiment, &options, &mut progress)? {
                 None => return interrupted(dir),
                 machines => machines,
             }
         }
     };
-    let (own, stop) = (settings.own.clone(), Arc::clone(&settings.stop));
-    let settings = RaceOptions { machines: machines.clone(), ..settings };
-    let race = Race::prepare(experiment, settings, facts, Home::of_this_machine())?;
+    let (own, stop) = (options.own.clone(), Arc::clone(&options.stop));
+    let options = RaceOptions { machines: machines.clone(), ..options };
+    let race = Race::prepare(experiment, options, facts, Home::of_this_machine())?;
     if args.show_commands {
         return commands::print_for_machines(&race.entrants()?);
     }

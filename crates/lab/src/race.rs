@@ -78,7 +78,7 @@ pub struct RaceOptions {
 #[derive(Debug)]
 pub struct Race {
     pub(crate) experiment: Experiment,
-    pub(crate) settings: RaceOptions,
+    pub(crate) options: RaceOptions,
     pub(crate) home: Home,
     contenders: Vec<Contender>,
     pub(crate) server: ServerChoice,
@@ -107,15 +107,15 @@ impl Race {
     /// Checks everything that can be checked before the first change.
     pub fn prepare(
         experiment: Experiment,
-        settings: RaceOptions,
+        options: RaceOptions,
         facts: &Facts,
         home: Home,
     ) -> Result<Race, LabError> {
         Wires::of(&experiment.underlay).possible(facts)?;
-        let machines = settings.machines.clone();
+        let machines = options.machines.clone();
         machines.iter().try_for_each(|all| remote::possible(&experiment, all.clients()))?;
-        let mut contenders = field(&experiment, facts, &settings.plugins)?;
-        let whose = match (&settings.guest, experiment.underlay.wire) {
+        let mut contenders = field(&experiment, facts, &options.plugins)?;
+        let whose = match (&options.guest, experiment.underlay.wire) {
             (None, _) => MachineUse::Shared,
             (Some(_), None) => MachineUse::Ours,
             (Some(_), Some(_)) => MachineUse::OursWithCards,
@@ -124,24 +124,24 @@ impl Race {
             prove(&mut contenders, facts, whose)?;
         }
         possible::wires::leave_out(&mut contenders, &experiment.underlay, facts)?;
-        possible::proxies::leave_out(&mut contenders, settings.nginx.as_deref(), facts)?;
+        possible::proxies::leave_out(&mut contenders, options.nginx.as_deref(), facts)?;
         possible::packets::leave_out(&mut contenders)?;
-        possible::verbs::leave_out(&mut contenders, settings.guest.is_some())?;
+        possible::verbs::leave_out(&mut contenders, options.guest.is_some())?;
         possible::cards::leave_out(&mut contenders, &experiment)?;
-        if let Some(wire) = Cards::of(&experiment, settings.guest.is_some(), 1)?.of_contender(0) {
+        if let Some(wire) = Cards::of(&experiment, options.guest.is_some(), 1)?.of_contender(0) {
             possible::prove_on_cards(&mut contenders, &wire, &home)?;
         }
         if let Some(machines) = &machines {
             possible::machines::leave_out(&mut contenders, machines, &experiment.workload, facts)?;
         }
         let racing = contenders.iter().filter(|contender| contender.races()).count();
-        Race::of(experiment, settings, home, contenders, racing)
+        Race::of(experiment, options, home, contenders, racing)
     }
 
     /// The same of contenders that were proven, of which so many stand at the same time.
     pub(crate) fn of(
         mut experiment: Experiment,
-        settings: RaceOptions,
+        options: RaceOptions,
         home: Home,
         contenders: Vec<Contender>,
         racing: usize,
@@ -150,26 +150,26 @@ impl Race {
             // The same program answers everywhere, or the programs would be compared too.
             experiment.workload.server = ServerKind::Hostgap;
         }
-        let server = server(&experiment, &settings)?;
-        let proxies = proxy::programs(&contenders, settings.nginx.as_deref())?;
-        let cpus = match &settings.machines {
-            None => NodeCpus::split(&settings.cpus),
+        let server = server(&experiment, &options)?;
+        let proxies = proxy::programs(&contenders, options.nginx.as_deref())?;
+        let cpus = match &options.machines {
+            None => NodeCpus::split(&options.cpus),
             // The server's are another machine's.
-            Some(_) => NodeCpus { client: settings.cpus.clone(), server: CpuSet::default() },
+            Some(_) => NodeCpus { client: options.cpus.clone(), server: CpuSet::default() },
         };
         let method = Method {
             warmup: Duration::from_millis(experiment.warmup_ms.into()),
             slice: Duration::from_millis(experiment.slice_ms.into()),
-            ..Method::new(cpus, settings.scheduling)
+            ..Method::new(cpus, options.scheduling)
         };
         let runners = contenders.iter().filter(|contender| contender.races());
         let own: Vec<u32> = runners.filter_map(|contender| contender.connections).collect();
         // On two machines one stands at a time.
-        let standing = if settings.machines.is_some() { racing.min(1) } else { racing };
-        let clients = settings.machines.as_ref().map_or(1, |machines| machines.clients());
+        let standing = if options.machines.is_some() { racing.min(1) } else { racing };
+        let clients = options.machines.as_ref().map_or(1, |machines| machines.clients());
         let granted = connections(&experiment, standing, &own, clients)?;
         experiment.workload.connections = granted.connections;
-        if settings.machines.as_ref().is_none_or(|machines| machines.server().serves_itself()) {
+        if options.machines.as_ref().is_none_or(|machines| machines.server().serves_itself()) {
             answers_suffice(&experiment, &server)?;
         }
         if experiment.profile {
@@ -182,10 +182,10 @@ impl Race {
         let fewer_connections = granted.fewer;
         let steered = false;
         let running = contenders.iter().filter(|contender| contender.races()).count();
-        let cards = Cards::of(&experiment, settings.guest.is_some(), running)?;
+        let cards = Cards::of(&experiment, options.guest.is_some(), running)?;
         let mut race = Race {
             experiment,
-            settings,
+            options,
             home,
             contenders,
             server,
@@ -211,7 +211,7 @@ impl Race {
             if !makes_connections && contender.proxy.is_empty() {
                 continue;
             }
-            if !contender.races() && self.settings.machines.is_some() {
+            if !contender.races() && self.options.machines.is_some() {
                 continue;
             }
             let topology = Topology::plan(self.shape(contender, None))?;
@@ -233,8 +233,8 @@ impl Race {
     /// # Errors
     /// [`LabError::Busy`]: it does not wait. Others say what could not be built, raced or taken down.
     pub fn run(self, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
-        let (home, stop) = (self.home.clone(), Arc::clone(&self.settings.stop));
-        if self.settings.machines.is_some() {
+        let (home, stop) = (self.home.clone(), Arc::clone(&self.options.stop));
+        if self.options.machines.is_some() {
             // The other machine is held already. A race from there to here would wait for that one, and
             // this one for it.
             return at_once(&home, emit, |claim, emit| self.recorded(claim, emit));
@@ -245,8 +245,8 @@ impl Race {
 
     /// Races with a record file around it.
     fn recorded(self, claim: &Unit, emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
-        let mut writer = Writer::create(&self.settings.record)?;
-        emit(Event::Recording { path: self.settings.record.clone() });
+        let mut writer = Writer::create(&self.options.record)?;
+        emit(Event::Recording { path: self.options.record.clone() });
         for contender in self.contenders.iter().filter(|contender| !contender.races()) {
             emit(Event::CannotRun { name: contender.name.clone(), reasons: contender.unmet.clone() });
         }
@@ -263,8 +263,8 @@ impl Race {
         emit: &mut dyn FnMut(Event),
     ) -> Result<Finished, LabError> {
         // Two machines work on what they receive as they are set up.
-        let chosen = self.settings.machines.is_none().then(|| self.steer(claim)).transpose()?;
-        let several = self.settings.machines.as_ref().is_some_and(|machines| machines.clients() > 1);
+        let chosen = self.options.machines.is_none().then(|| self.steer(claim)).transpose()?;
+        let several = self.options.machines.as_ref().is_some_and(|machines| machines.clients() > 1);
         let watching = match several {
             true => Err("none: of several clients' machines none is watched".to_owned()),
             false => witness(&self.experiment, &self.method.cpus.all()),
@@ -280,7 +280,7 @@ impl Race {
         if !self.proxies.is_empty() {
             header.machine.facts.insert("proxies".to_owned(), proxy::describe(&self.proxies));
         }
-        if let Some(guest) = &self.settings.guest {
+        if let Some(guest) = &self.options.guest {
             header.machine.facts.insert("virtual machine".to_owned(), guest.clone());
         }
         if let Some(cards) = self.cards.describe(&self.experiment)? {
@@ -300,7 +300,7 @@ impl Race {
             experiment: &self.experiment,
             method: self.method.clone(),
             seed: self.seed,
-            stop: &self.settings.stop,
+            stop: &self.options.stop,
         };
         contest.builds(&header, writer, emit)
     }
@@ -326,10 +326,10 @@ impl Race {
 }
 
 /// The server program on this machine. Where the server has a machine of its own, it is chosen there.
-fn server(experiment: &Experiment, settings: &RaceOptions) -> Result<ServerChoice, LabError> {
-    match &settings.machines {
-        None => ServerChoice::of(&experiment.workload, settings.nginx.as_deref(), &settings.own),
-        Some(_) => Ok(ServerChoice::Hostgap(settings.own.clone())),
+fn server(experiment: &Experiment, options: &RaceOptions) -> Result<ServerChoice, LabError> {
+    match &options.machines {
+        None => ServerChoice::of(&experiment.workload, options.nginx.as_deref(), &options.own),
+        Some(_) => Ok(ServerChoice::Hostgap(options.own.clone())),
     }
 }
 

@@ -96,7 +96,7 @@ impl Search {
     pub fn prepare(
         mut experiment: Experiment,
         sought: Sought,
-        settings: RaceOptions,
+        options: RaceOptions,
         facts: &Facts,
         home: Home,
     ) -> Result<Search, LabError> {
@@ -130,14 +130,14 @@ impl Search {
         experiment.candidates = vec![Candidate { required: true, ..sought.candidate.clone() }];
         experiment.profile = false;
         experiment.why_late = false;
-        let mut found = contenders(&experiment.candidates, facts, &settings.plugins)?;
+        let mut found = contenders(&experiment.candidates, facts, &options.plugins)?;
         // The reference and its control come first; the host as it is is the reference.
         found.remove(1);
         crate::prove(&mut found, facts, crate::MachineUse::Shared)?;
         let incumbent = found[found.len() - 1].clone();
         let factors = Factors::prove(sought.candidate.clone(), incumbent, &sought.factors, facts)?;
         let standing = factors.space.standing_max();
-        let race = Race::of(experiment, settings, home, found, standing)?;
+        let race = Race::of(experiment, options, home, found, standing)?;
         let search = Search { race, factors, sought };
         search.affordable()?;
         Ok(search)
@@ -146,7 +146,7 @@ impl Search {
     /// Runs it. Whatever happens, what was built is taken down and what was found is in the record file. The record is
     /// without an answer if the search was asked to stop, and there is none if that was before it began.
     pub fn run(self, emit: &mut dyn FnMut(SearchEvent)) -> Result<Option<record::SearchRecord>, LabError> {
-        let (home, stop) = (self.race.home.clone(), Arc::clone(&self.race.settings.stop));
+        let (home, stop) = (self.race.home.clone(), Arc::clone(&self.race.options.stop));
         in_turn(&home, &stop, emit, |claim, emit| self.recorded(claim, emit))
     }
 
@@ -164,7 +164,7 @@ impl Search {
         let mut record = self.header()?;
         record.machine.facts.insert("receive steering".to_owned(), chosen.describe());
         emit(Event::Steering { chosen }.into());
-        let path = self.race.settings.record.clone();
+        let path = self.race.options.record.clone();
         record.save(&path)?;
         emit(Event::Recording { path: path.clone() }.into());
         let Some(load) = self.load(claim, emit)? else { return Ok(record) };
@@ -211,14 +211,14 @@ impl Search {
 
     /// What is known before the first packet.
     fn header(&self) -> Result<record::SearchRecord, LabError> {
-        let Race { experiment, settings, method, seed, .. } = &self.race;
+        let Race { experiment, options, method, seed, .. } = &self.race;
         Ok(record::SearchRecord {
             schema: record::SCHEMA,
-            hostgap: settings.own.version.to_owned(),
+            hostgap: options.own.version.to_owned(),
             started_unix_s: linux::clock::unix_s(),
             seed: *seed,
             experiment: experiment.clone(),
-            machine: machine(&method.cpus, settings.scheduling)?,
+            machine: machine(&method.cpus, options.scheduling)?,
             incumbent: self.factors.incumbent().name.clone(),
             objective: self.objective().to_string(),
             guards: self.guards().iter().map(ToString::to_string).collect(),
@@ -251,7 +251,7 @@ impl Search {
             return Ok(Some(Load { body_bytes, rate_per_s: None, of_capacity: None }));
         };
         let mut standing = self.race.stand(self.factors.incumbent(), claim)?;
-        let stop = || self.race.settings.stop.load(Ordering::Relaxed);
+        let stop = || self.race.options.stop.load(Ordering::Relaxed);
         let found = capacity(&mut standing, &self.race.method, body_bytes, stop);
         let connections = connections(&mut standing, body_bytes);
         standing.take_down()?;

@@ -90,17 +90,17 @@ impl MachineArgs {
         address: &SshAddress,
         client_cpus: Option<CpuSet>,
         experiment: &Experiment,
-        settings: &RaceOptions,
+        options: &RaceOptions,
         progress: &mut Progress,
     ) -> anyhow::Result<Option<Arc<Machines>>> {
-        let Reached { ssh, nic, server_cpus } = self.reached(&settings.stop)?;
+        let Reached { ssh, nic, server_cpus } = self.reached(&options.stop)?;
         let emit = &mut |event| progress.show(&event);
-        let how = (server_cpus, settings.scheduling);
-        let remote = Remote::connect(address, &ssh, &settings.own, experiment, how, nic.as_ref(), emit);
+        let how = (server_cpus, options.scheduling);
+        let remote = Remote::connect(address, &ssh, &options.own, experiment, how, nic.as_ref(), emit);
         let Some(server) = remote? else { return Ok(None) };
-        let machines = Machines::with_server(server, &settings.stop);
-        let how = (client_cpus, settings.scheduling);
-        let all = machines.connect_clients(&self.others(), &ssh, &settings.own, experiment, how, emit);
+        let machines = Machines::with_server(server, &options.stop);
+        let how = (client_cpus, options.scheduling);
+        let all = machines.connect_clients(&self.others(), &ssh, &options.own, experiment, how, emit);
         Ok(all?.map(Arc::new))
     }
 

@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let facts = linux::features::probe()?;
     let stop = stop::on_signals()?;
     let dir = fresh_dir(&args.out, "search")?;
-    let settings = RaceOptions {
+    let options = RaceOptions {
         machines: None,
         record: dir.join(RECORD),
         nginx: args.nginx.clone(),
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         guest: None,
         stop,
     };
-    let found = search(experiment, sought, settings, &facts);
+    let found = search(experiment, sought, options, &facts);
     // This fails, as it should, if something was written there.
     let _ = std::fs::remove_dir(&dir);
     finish(found?, args, &dir)
@@ -126,10 +126,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn search(
     experiment: Experiment,
     sought: Sought,
-    settings: RaceOptions,
+    options: RaceOptions,
     facts: &linux::features::Facts,
 ) -> Result<Option<::record::SearchRecord>, LabError> {
-    let search = Search::prepare(experiment, sought, settings, facts, Home::of_this_machine())?;
+    let search = Search::prepare(experiment, sought, options, facts, Home::of_this_machine())?;
     let mut progress = progress::SearchProgress::new();
     let found = search.run(&mut |event| progress.show(&event));
     progress.finish();

@@ -11,21 +11,21 @@ use crate::{LabError, Topology};
 impl Race {
     /// What is known before the first packet.
     pub(super) fn header(&self) -> Result<Header, LabError> {
-        let mut machine = machine(&self.method.cpus, self.settings.scheduling)?;
+        let mut machine = machine(&self.method.cpus, self.options.scheduling)?;
         machine.facts.insert(Header::SCHEDULING.to_owned(), self.scheduling());
         let workload = &self.experiment.workload;
-        self.settings.machines.iter().for_each(|others| others.describe(&mut machine, workload));
+        self.options.machines.iter().for_each(|others| others.describe(&mut machine, workload));
         Ok(Header {
             schema: record::SCHEMA,
-            hostgap: self.settings.own.version.to_owned(),
+            hostgap: self.options.own.version.to_owned(),
             started_unix_s: linux::clock::unix_s(),
             seed: self.seed,
             experiment: self.experiment.clone(),
             machine,
             server: match self.experiment.workload.kind {
                 WorkloadKind::Packets => "the kernel makes frames and judges them".to_owned(),
-                kind if kind.is_stream() => format!("a receiver of hostgap {}", self.settings.own.version),
-                _ => match &self.settings.machines {
+                kind if kind.is_stream() => format!("a receiver of hostgap {}", self.options.own.version),
+                _ => match &self.options.machines {
                     Some(machines) => machines.server().program().to_owned(),
                     None => self.server.describe(),
                 },
@@ -44,7 +44,7 @@ impl Race {
             [] => String::new(),
             names => format!("; normal for the switches in user space, of {}", names.join(", ")),
         };
-        match self.settings.scheduling {
+        match self.options.scheduling {
             Scheduling::Normal => "normal".to_owned(),
             Scheduling::Fifo(_) if workload.kind.is_stream() => {
                 "normal, since no thread of a stream sleeps".to_owned()
@@ -75,7 +75,7 @@ impl Race {
             Placement::SameNode => 1,
         };
         let taken = self.method.cpus.all();
-        let free = self.settings.cpus.iter().filter(|cpu| !taken.contains(*cpu)).count();
+        let free = self.options.cpus.iter().filter(|cpu| !taken.contains(*cpu)).count();
         (!carried.is_empty() && free < switches).then(|| {
             format!(
                 "{}: CPUs for switches beside those of client and server: {free}, wanted {switches}; so they share those",
@@ -100,7 +100,7 @@ impl Race {
     pub(super) fn entrant(&self, contender: &Contender) -> Result<Entrant, LabError> {
         let can_run = contender.races();
         // What machines lack may be what the plan would be made of.
-        let is_planned = can_run || self.settings.machines.is_none();
+        let is_planned = can_run || self.options.machines.is_none();
         let topology = is_planned.then(|| Topology::plan(self.shape(contender, None))).transpose()?;
         let known = topology.as_ref().filter(|_| contender.is_known());
         let with_mtu = topology.as_ref().filter(|_| can_run && contender.cni.is_none());

@@ -49,7 +49,7 @@ impl Arena for Topologies<'_> {
     }
 
     fn is_in_turn(&self) -> bool {
-        self.race.settings.machines.is_some()
+        self.race.options.machines.is_some()
     }
 
     fn stand(&mut self, entrant: usize) -> Result<BuiltTopology, LabError> {
@@ -57,7 +57,7 @@ impl Arena for Topologies<'_> {
     }
 
     fn machine(&mut self) -> Result<Machine, LabError> {
-        machine(&self.race.method.cpus, self.race.settings.scheduling)
+        machine(&self.race.method.cpus, self.race.options.scheduling)
     }
 
     fn settle(&mut self, runner: &mut BuiltTopology, method: &Method, load: &Load) -> Result<(), LabError> {
@@ -83,7 +83,7 @@ impl Arena for Topologies<'_> {
         emit: &mut dyn FnMut(Event),
     ) -> Result<bool, LabError> {
         let LastBuild { runners, method, loads, rng } = last;
-        let stop = || self.race.settings.stop.load(Ordering::Relaxed);
+        let stop = || self.race.options.stop.load(Ordering::Relaxed);
         if experiment.why_late {
             let found = late(runners.standing(), loads, method, rng, stop, emit)?;
             let Some(found) = found else { return Ok(false) };
@@ -162,8 +162,8 @@ impl Race {
         let connections = contender.connections.unwrap_or(workload.connections);
         Staffing {
             server: self.server.clone(),
-            machines: self.settings.machines.clone(),
-            scheduling: self.settings.scheduling,
+            machines: self.options.machines.clone(),
+            scheduling: self.options.scheduling,
             connections,
             outlives_us: false,
             plant: contender.plant,
@@ -188,7 +188,7 @@ impl Race {
     pub(super) fn shape(&self, contender: &Contender, id: Option<&str>) -> Shape {
         let slug = slug(&contender.name);
         let prefix = id.map_or_else(|| format!("hg-{slug}"), |id| format!("hg-{id}-{slug}"));
-        if let Some(machines) = &self.settings.machines {
+        if let Some(machines) = &self.options.machines {
             let number = u16::try_from(self.number(contender)).unwrap_or(u16::MAX);
             let cpus = NodeCpus { server: machines.server().cpus().clone(), ..self.method.cpus.clone() };
             let settings = contender.settings.clone();

@@ -98,7 +98,7 @@ impl Trials for Blocks<'_> {
         let stage = summary::stage(stage, self.sought.objective.figure, &self.factors);
         self.record.stages.push(stage.clone());
         self.record.wall_s = self.started.elapsed().as_secs_f64();
-        self.record.save(&self.race.settings.record).map_err(LabError::from)?;
+        self.record.save(&self.race.options.record).map_err(LabError::from)?;
         (self.emit)(SearchEvent::Stage(stage));
         Ok(())
     }
@@ -142,7 +142,7 @@ impl Blocks<'_> {
     }
 
     fn facts(&self) -> Result<record::Machine, Halt> {
-        Ok(machine(&self.race.method.cpus, self.race.settings.scheduling)?)
+        Ok(machine(&self.race.method.cpus, self.race.options.scheduling)?)
     }
 
     /// Builds the incumbent and the arms, in shuffled order, so that none is always the first.
@@ -167,7 +167,7 @@ impl Blocks<'_> {
 
     /// Builds one of them. That an arm cannot be built is a result; that the incumbent cannot is an error.
     fn stand(&mut self, at: usize, arm: &Arm) -> Result<Runner, Halt> {
-        if self.race.settings.stop.load(Ordering::Relaxed) {
+        if self.race.options.stop.load(Ordering::Relaxed) {
             return Err(Halt::Stopped);
         }
         let proven = self.factors.contender(arm)?;
@@ -197,7 +197,7 @@ impl Blocks<'_> {
     }
 
     fn visit(&mut self, runner: &mut Runner) -> Result<(), Halt> {
-        if self.race.settings.stop.load(Ordering::Relaxed) {
+        if self.race.options.stop.load(Ordering::Relaxed) {
             return Err(Halt::Stopped);
         }
         let State::Standing(built) = &mut runner.state else { return Ok(()) };
