@@ -145,6 +145,9 @@ pub trait Transport: Sync {
     fn needs(&self) -> &'static [Feature];
     /// Bytes that it takes from an underlay's MTU when the outer packets are of the given family.
     fn overhead_bytes(&self, outer: Family, underlay_mtu: u32) -> u32;
+    /// Whether it wraps packets of pods in UDP, in the clear: a card then sees a tunnel, and is asked for the checksums
+    /// in it.
+    fn is_open_tunnel(&self) -> bool;
     /// The UDP port that its tunnels usually have ([`Network::port`]): Linux's and flannel's for VXLAN, unless it says
     /// otherwise.
     fn usual_port(&self) -> u16 {

@@ -141,8 +141,7 @@ pub(crate) fn unmet(path: &DataPath, card: Card) -> Option<String> {
     if path.between == Between::Router {
         return Some(format!("the router between its nodes would need two {card} cards more"));
     }
-    let is_tunnel = ["vxlan", "geneve"].iter().any(|tunnel| path.transport.name().contains(tunnel));
-    (is_tunnel && card != Card::Virtio).then(|| {
+    (path.transport.is_open_tunnel() && card != Card::Virtio).then(|| {
         format!("an emulated {card} card does not carry connections through a tunnel; `virtio` does")
     })
 }

@@ -1,5 +1,7 @@
 //! In which order settings are made.
 
+use linux::ethtool::NicParameter;
+
 use crate::{Lives, QueueFile, RssPart, Setting, Value};
 
 impl Setting {
@@ -23,8 +25,8 @@ impl Setting {
             // parts of it.
             Lives::Machine(_) | Lives::Debug(_) | Lives::Module(_) => 0,
             Lives::RootQdisc => 1,
-            Lives::Nic(_) if self.knob.id == "channels" => 2,
-            Lives::Nic(_) if self.knob.id.starts_with("ring_") => 3,
+            Lives::Nic([NicParameter::Channels]) => 2,
+            Lives::Nic([NicParameter::RingRx | NicParameter::RingTx]) => 3,
             Lives::Interrupts => 4,
             Lives::Indirection | Lives::Rss(RssPart::Key) => 5,
             Lives::Rss(RssPart::Fields) | Lives::Queue(QueueFile::RpsFlows) => 6,
@@ -33,8 +35,12 @@ impl Setting {
             Lives::Attribute(_) | Lives::CpuLatency => 9,
             // A card with adaptive delays rejects fixed ones: adaptive mode must end before they are set, and begin
             // after.
-            Lives::Nic(_) if self.knob.id.starts_with("coalesce_adaptive_") => {
-                if self.value == Value::Number(0) { 9 } else { 11 }
+            Lives::Nic([NicParameter::CoalesceAdaptiveRx]) => {
+                if self.value == Value::Number(0) {
+                    9
+                } else {
+                    11
+                }
             }
             Lives::Nic(_) => 10,
             Lives::Sysctl(_) | Lives::Notrack => 11,

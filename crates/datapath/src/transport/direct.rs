@@ -26,6 +26,10 @@ impl Transport for Direct {
         0
     }
 
+    fn is_open_tunnel(&self) -> bool {
+        false
+    }
+
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
         node.check_underlay_has_families()?;

@@ -53,6 +53,10 @@ impl Transport for IpSec {
         fixed + underlay_mtu.saturating_sub(fixed) % ALIGN_BYTES + TRAILER_BYTES
     }
 
+    fn is_open_tunnel(&self) -> bool {
+        false
+    }
+
     /// There is no device that could have the node's address among the pods': loopback has it. What the node itself
     /// sends to pods comes from there, as the policies want it.
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {

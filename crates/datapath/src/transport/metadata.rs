@@ -36,6 +36,10 @@ impl Transport for Metadata {
         vxlan::VXLAN.overhead_bytes(outer, underlay_mtu)
     }
 
+    fn is_open_tunnel(&self) -> bool {
+        true
+    }
+
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
         node.check_underlay_apart()?;
         let device = links::vxlan(&node.network);

@@ -25,6 +25,10 @@ impl Transport for OnLink {
         0
     }
 
+    fn is_open_tunnel(&self) -> bool {
+        false
+    }
+
     fn node(&self, _node: &NodeSpec) -> Result<Plan, SpecError> {
         Ok(Plan::new())
     }

@@ -45,6 +45,10 @@ impl Transport for Tunnels {
         }
     }
 
+    fn is_open_tunnel(&self) -> bool {
+        true
+    }
+
     /// Those that IANA gave, which Open vSwitch has too.
     fn usual_port(&self) -> u16 {
         match self.kind {

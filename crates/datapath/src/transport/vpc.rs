@@ -26,6 +26,10 @@ impl Transport for Vpc {
         0
     }
 
+    fn is_open_tunnel(&self) -> bool {
+        false
+    }
+
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {
         let router = router_of(node)?;
         let families = node.families();

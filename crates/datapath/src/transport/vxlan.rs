@@ -37,6 +37,10 @@ impl Transport for Vxlan {
         }
     }
 
+    fn is_open_tunnel(&self) -> bool {
+        true
+    }
+
     /// The device carries both families of pods whatever its outer family is. Its addresses are the first ones of the
     /// pods' prefixes: the peers' next hops, and the source of what the node itself sends to pods.
     fn node(&self, node: &NodeSpec) -> Result<Plan, SpecError> {

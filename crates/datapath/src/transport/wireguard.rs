@@ -39,6 +39,10 @@ impl Transport for WireGuard {
         }
     }
 
+    fn is_open_tunnel(&self) -> bool {
+        false
+    }
+
     /// The one that the project's own examples have, and flannel.
     fn usual_port(&self) -> u16 {
         51820
