@@ -61,6 +61,7 @@ mod target;
 mod topology;
 mod traffic;
 mod trial;
+mod trial_key;
 mod usage;
 mod verbs;
 mod visits;

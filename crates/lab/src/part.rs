@@ -7,6 +7,8 @@ use load::Outcome;
 use record::{Load, TrialRecord};
 use serde::{Deserialize, Serialize};
 
+use crate::trial_key::TrialKey;
+
 /// A client's part of a slice, or all of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct LoadPart {
@@ -14,8 +16,8 @@ pub(crate) struct LoadPart {
     pub(crate) duration: Duration,
     /// How long the reference takes for an answer at its capacity.
     pub(crate) answer: Duration,
-    /// The record's indexes of entrant and load, where this is the measured part of a trial.
-    pub(crate) measured: Option<(usize, usize)>,
+    /// Which trial of the record this is the measured part of, if it is one's.
+    pub(crate) measured: Option<TrialKey>,
 }
 
 /// What came of a client's part.

@@ -11,6 +11,7 @@ use stats::Random;
 
 use crate::repeats::until_answered;
 use crate::trial::{Method, connections, rest, run, warmup};
+use crate::trial_key::TrialKey;
 use crate::visits::{Visit, visit_all};
 use crate::void::unanswered_slice;
 use crate::{BuiltTopology, Event, LabError, NodeCpus, workload};
@@ -132,7 +133,7 @@ fn carried(
 ) -> Result<u64, LabError> {
     // All that is sampled is to count, so there is nothing before the slice.
     let method = Method { slice: SLICE, warmup: Duration::ZERO, ..method.clone() };
-    let trial = workload::of(built.workload.kind).trial(built, &method, load, (0, 0))?;
+    let trial = workload::of(built.workload.kind).trial(built, &method, load, TrialKey::NONE)?;
     let bytes = trial.carried.as_ref().map_or(0, |carried| carried.bytes);
     Ok(if measure == Measure::Packets { trial.answered } else { bytes / 1_000_000 })
 }

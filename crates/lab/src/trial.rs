@@ -15,6 +15,7 @@ use record::{Capacity, Handshakes, Histogram, Latencies, Load, TrialRecord, Void
 pub(crate) use self::subject::Subject;
 use crate::part::{LoadPart, LoadedPart};
 use crate::traffic::TransferredAmounts;
+use crate::trial_key::TrialKey;
 use crate::usage::{CounterSnapshot, Usage, sum};
 use crate::void::{unanswered, void};
 use crate::witness::{self, Witnesses};
@@ -69,19 +70,19 @@ pub(crate) fn connections(subject: &mut dyn Subject, body_bytes: u32) -> usize {
     subject.clients(body_bytes).iter().map(Client::connections).sum()
 }
 
-/// Runs a trial. `indexes` are the record's, of entrant and load. Where one of several clients is lost, the trial does
+/// Runs a trial. `key` says which of the record's it is. Where one of several clients is lost, the trial does
 /// not count, and has nothing of the others either.
 pub(crate) fn measure(
     subject: &mut dyn Subject,
     method: &Method,
     load: &Load,
-    indexes: (usize, usize),
+    key: TrialKey,
 ) -> Result<TrialRecord, LabError> {
-    match measured(subject, method, load, indexes) {
+    match measured(subject, method, load, key) {
         Err(LabError::ClientLost { machine, why }) => {
             let void = Void::ClientLost { machine, what: why };
             let nothing = Outcome::new(load.rate_per_s, load::Protocol::Http);
-            Ok(record(&nothing, &Usage::default(), indexes, Some(void)))
+            Ok(record(&nothing, &Usage::default(), key, Some(void)))
         }
         result => result,
     }
@@ -91,7 +92,7 @@ fn measured(
     subject: &mut dyn Subject,
     method: &Method,
     load: &Load,
-    indexes: (usize, usize),
+    key: TrialKey,
 ) -> Result<TrialRecord, LabError> {
     let wanted = subject.patience().warmup(method.warmup);
     let own = subject.own_part(load);
@@ -103,9 +104,9 @@ fn measured(
     make_ready(subject, load.body_bytes)?;
     let before = subject.count()?;
     let witness = method.witness.as_deref().and_then(Witnesses::watching);
-    let (outcome, elsewhere) = run_everywhere(subject, method, load, slice, (witness, Some(indexes)))?;
+    let (outcome, elsewhere) = run_everywhere(subject, method, load, slice, (witness, Some(key)))?;
     let answered = elsewhere.iter().map(|part| part.counts.answered).sum();
-    let mut trial = judged(subject, method, &own, (&outcome, &before), answered, indexes)?;
+    let mut trial = judged(subject, method, &own, (&outcome, &before), answered, key)?;
     elsewhere.iter().filter_map(|part| part.trial.as_ref()).for_each(|part| trial.add_client(part));
     Ok(trial)
 }
@@ -118,18 +119,18 @@ pub(crate) fn judged(
     load: &Load,
     (outcome, before): (&Outcome, &CounterSnapshot),
     elsewhere: u64,
-    indexes: (usize, usize),
+    key: TrialKey,
 ) -> Result<TrialRecord, LabError> {
     let work = ByRole { client: outcome.answered, server: outcome.answered + elsewhere };
     let (usage, detour) = subject.spent(before, &method.cpus, &work.map(TransferredAmounts::exchanges))?;
     // Where the machine was kept from running, unanswered requests say nothing of the path.
     let void = detour.or_else(|| void(load, outcome, &usage)).or_else(|| unanswered(outcome));
-    Ok(record(outcome, &usage, indexes, void))
+    Ok(record(outcome, &usage, key, void))
 }
 
 /// Sends one slice of load from all clients and waits for the answers: what came of this machine's part,
-/// which a witness may watch, and of the others'. `measured` are the record's indexes, where it is the
-/// measured part of a trial.
+/// which a witness may watch, and of the others'. `measured` says which trial of the record, where it is
+/// the measured part of one.
 ///
 /// The others are told first, so that all begin within the time that a line takes to them.
 pub(crate) fn run_everywhere(
@@ -137,7 +138,7 @@ pub(crate) fn run_everywhere(
     method: &Method,
     load: &Load,
     duration: Duration,
-    (witness, measured): (Option<&Witness>, Option<(usize, usize)>),
+    (witness, measured): (Option<&Witness>, Option<TrialKey>),
 ) -> Result<(Outcome, Vec<LoadedPart>), LabError> {
     let own = subject.own_part(load);
     subject.begin_elsewhere(&LoadPart { load: load.clone(), duration, answer: method.answer, measured })?;
@@ -257,7 +258,7 @@ fn ran<T>(subject: &mut dyn Subject, outcome: Result<T, LoadError>) -> Result<T,
 fn record(
     outcome: &Outcome,
     usage: &Usage,
-    (entrant, load): (usize, usize),
+    TrialKey { entrant, load }: TrialKey,
     void: Option<Void>,
 ) -> TrialRecord {
     let handshakes = outcome.handshakes;

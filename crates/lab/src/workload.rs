@@ -13,6 +13,7 @@ use record::{Load, TrialRecord, WorkloadKind};
 
 pub(crate) use self::flood::trial;
 use crate::trial::Method;
+use crate::trial_key::TrialKey;
 use crate::{BuiltTopology, LabError};
 
 /// A way of doing a workload.
@@ -20,13 +21,13 @@ pub(crate) trait WorkloadDriver: Sync {
     /// Opens what stays open for a size as long as the topology stands, tried again until the server is ready.
     fn open(&self, built: &mut BuiltTopology, body_bytes: u32, connections: u32) -> Result<(), LabError>;
 
-    /// Runs a trial. `indexes` are the record's, of entrant and load.
+    /// Runs a trial. `key` says which of the record's it is.
     fn trial(
         &self,
         built: &mut BuiltTopology,
         method: &Method,
         load: &Load,
-        indexes: (usize, usize),
+        key: TrialKey,
     ) -> Result<TrialRecord, LabError>;
 }
 

@@ -262,6 +262,8 @@ pub(super) fn quoted(error: anyhow::Error) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -292,6 +294,11 @@ mod tests {
                 "198.51.100.1",
                 "2001:db8::2",
             ];
+            // The kernel makes an address of IPv6 its own a moment after it was added, by a thread of its own.
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while !is_own("2001:db8::1".parse().unwrap()) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             addresses.map(|address| is_own(address.parse().unwrap()))
         });
         assert_eq!(own.unwrap(), [true, true, true, true, true, false, false]);

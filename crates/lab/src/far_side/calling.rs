@@ -97,12 +97,12 @@ impl Calling {
         let outcome = run(&mut self.built, &method, load, *duration, None);
         let outcome = outcome.map_err(|error| self.built.because_of_the_path(error))?;
         let counts = RequestCounts::of(&outcome);
-        let Some(indexes) = *measured else { return Ok(LoadedPart { counts, trial: None }) };
+        let Some(key) = *measured else { return Ok(LoadedPart { counts, trial: None }) };
         let before = match self.before.take() {
             Some(before) => before,
             None => Subject::count(&mut self.built)?,
         };
-        let trial = judged(&mut self.built, &method, load, (&outcome, &before), 0, indexes)?;
+        let trial = judged(&mut self.built, &method, load, (&outcome, &before), 0, key)?;
         Ok(LoadedPart { counts, trial: Some(trial) })
     }
 }

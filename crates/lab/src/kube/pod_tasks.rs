@@ -112,10 +112,10 @@ impl TaskState {
                 let found: Option<Capacity> = capacity(&mut caller.asking(talk), &method, body_bytes, never)?;
                 return Ok(Answer::Capacity(Box::new(found.expect("it is not stopped"))));
             }
-            Task::Trial { candidate, load, indexes, pace } => {
+            Task::Trial { candidate, load, key, pace } => {
                 let caller = self.caller(&candidate)?;
                 let method = pace.applied(&caller.method());
-                let trial = measure(&mut caller.asking(talk), &method, &load, indexes)?;
+                let trial = measure(&mut caller.asking(talk), &method, &load, key)?;
                 return Ok(Answer::Trial(Box::new(trial)));
             }
             Task::Close { candidate } => {

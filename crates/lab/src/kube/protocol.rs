@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::remote::Failed;
 use crate::trial::Method;
+use crate::trial_key::TrialKey;
 use crate::usage::Spent;
 
 /// What a process in a pod is asked to do.
@@ -25,7 +26,7 @@ pub(super) enum Task {
     /// Find the highest rate that a server sustains. Answered with [`Answer::Capacity`].
     Capacity { candidate: String, body_bytes: u32, pace: Pace },
     /// Run a slice of load. Answered with [`Answer::Trial`].
-    Trial { candidate: String, load: Load, indexes: (usize, usize), pace: Pace },
+    Trial { candidate: String, load: Load, key: TrialKey, pace: Pace },
     /// Close a candidate's connections.
     Close { candidate: String },
     /// Connect to an address that is to refuse this pod, until it does. Answered with [`Answer::KeptOut`].

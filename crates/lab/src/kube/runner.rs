@@ -11,6 +11,7 @@ use super::pod_process::PodProcess;
 use super::protocol::{Answer, Call, Pace, Task};
 use crate::race::{Arena, LastBuild, Runner};
 use crate::trial::Method;
+use crate::trial_key::TrialKey;
 use crate::{Event, LabError};
 
 /// The pods of a race.
@@ -138,14 +139,9 @@ impl Runner for Connected<'_> {
         }
     }
 
-    fn trial(
-        &mut self,
-        method: &Method,
-        load: &Load,
-        indexes: (usize, usize),
-    ) -> Result<TrialRecord, LabError> {
+    fn trial(&mut self, method: &Method, load: &Load, key: TrialKey) -> Result<TrialRecord, LabError> {
         let (candidate, pace) = (self.candidate.clone(), Pace::of(method));
-        match self.ask(&Task::Trial { candidate, load: load.clone(), indexes, pace })? {
+        match self.ask(&Task::Trial { candidate, load: load.clone(), key, pace })? {
             Answer::Trial(trial) => Ok(*trial),
             other => Err(self.client.strange(&other)),
         }

@@ -12,6 +12,7 @@ use super::goal::StoppingRule;
 use super::runners::{Runner, Runners};
 use crate::repeats::REPEATS;
 use crate::trial::Method;
+use crate::trial_key::TrialKey;
 use crate::void::{breaks, is_of_the_path};
 use crate::{Event, LabError};
 
@@ -122,7 +123,7 @@ impl<A: Arena> Contest<'_, A> {
                 let name = self.arena.names()[entrant].to_owned();
                 let share = goal.share(course.done, course.total);
                 emit(Event::Trial { round, of: goal.rounds(), name, share });
-                let visited = self.visit(course, (entrant, load), &mut rounded.trials, emit);
+                let visited = self.visit(course, TrialKey { entrant, load }, &mut rounded.trials, emit);
                 course.done += 1;
                 match visited {
                     Err(LabError::Broken { candidate, what }) if entrant >= CONTENDERS_FROM => {
@@ -144,16 +145,16 @@ impl<A: Arena> Contest<'_, A> {
     fn visit(
         &mut self,
         course: &mut Course<'_, A::Runner>,
-        (entrant, load): (usize, usize),
+        key: TrialKey,
         trials: &mut Vec<TrialRecord>,
         emit: &mut dyn FnMut(Event),
     ) -> Result<(), LabError> {
         let runner = course
             .runners
-            .reach(entrant, |entrant| self.arena.stand(entrant))
+            .reach(key.entrant, |entrant| self.arena.stand(entrant))
             .map_err(LabError::of_candidate)?;
         let how = (&self.method, self.experiment.by_cpu);
-        valid_trial(runner, how, &course.loads[load], (entrant, load), trials, emit)
+        valid_trial(runner, how, &course.loads[key.load], key, trials, emit)
     }
 }
 
@@ -179,13 +180,13 @@ pub(crate) fn valid_trial<R: Runner>(
     runner: &mut R,
     (method, by_cpu): (&Method, bool),
     load: &Load,
-    indexes: (usize, usize),
+    key: TrialKey,
     trials: &mut Vec<TrialRecord>,
     emit: &mut dyn FnMut(Event),
 ) -> Result<(), LabError> {
     let mut voids = Vec::new();
     while voids.len() <= REPEATS {
-        let mut trial = runner.trial(method, load, indexes)?;
+        let mut trial = runner.trial(method, load, key)?;
         if !by_cpu {
             // On a large machine this would be most of a record, and it was not requested.
             (trial.client_by_cpu, trial.server_by_cpu) = (BTreeMap::new(), BTreeMap::new());

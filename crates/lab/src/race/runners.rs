@@ -4,6 +4,7 @@ use record::{Capacity, Load, TrialRecord};
 
 use crate::LabError;
 use crate::trial::Method;
+use crate::trial_key::TrialKey;
 
 /// A candidate that stands.
 pub(crate) trait Runner: Sized {
@@ -24,16 +25,11 @@ pub(crate) trait Runner: Sized {
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Capacity>, LabError>;
 
-    /// One slice of load. `indexes` are the record's, of entrant and load.
+    /// One slice of load. `key` says which of the record's it is.
     ///
     /// # Errors
     /// [`LabError::Broken`]: it does not answer any more; others of what failed beside it.
-    fn trial(
-        &mut self,
-        method: &Method,
-        load: &Load,
-        indexes: (usize, usize),
-    ) -> Result<TrialRecord, LabError>;
+    fn trial(&mut self, method: &Method, load: &Load, key: TrialKey) -> Result<TrialRecord, LabError>;
 
     /// What has changed of its path since it stands, in words; `None` if nothing has.
     ///

@@ -23,6 +23,7 @@ use crate::protocol::protocol;
 use crate::repeats::REPEATS;
 use crate::shape::RdmaWire;
 use crate::trial::{Method, connections, run};
+use crate::trial_key::TrialKey;
 use crate::{Event, LabError, NodeCpus, Shape, proxy, witness_choice, workload};
 
 /// Load before the first count of instructions, in counted time, in which a nanosecond is an instruction. Of a
@@ -127,13 +128,8 @@ impl Runner for BuiltTopology {
         capacity(self, method, body_bytes, stop)
     }
 
-    fn trial(
-        &mut self,
-        method: &Method,
-        load: &Load,
-        indexes: (usize, usize),
-    ) -> Result<TrialRecord, LabError> {
-        let trial = workload::trial(self, method, load, indexes);
+    fn trial(&mut self, method: &Method, load: &Load, key: TrialKey) -> Result<TrialRecord, LabError> {
+        let trial = workload::trial(self, method, load, key);
         trial.map_err(|error| self.because_of_the_path(error))
     }
 

@@ -13,6 +13,7 @@ use super::objective::{Reading, VisitMetric};
 use super::{SLICES_MAX, SearchEvent, Sought, summary};
 use crate::machine::{drifted, machine};
 use crate::race::valid_trial;
+use crate::trial_key::TrialKey;
 use crate::{BuiltTopology, Contender, Event, LabError, Race};
 
 /// Why there are no more blocks.
@@ -204,7 +205,8 @@ impl Blocks<'_> {
         let emit = &mut *self.emit;
         let mut emit = |event: Event| emit(event.into());
         let how = (&self.race.method, self.race.experiment.by_cpu);
-        let visited = valid_trial(built.as_mut(), how, &self.load, (0, 0), &mut runner.trials, &mut emit);
+        let visited =
+            valid_trial(built.as_mut(), how, &self.load, TrialKey::NONE, &mut runner.trials, &mut emit);
         let Err(error) = visited else { return Ok(()) };
         if runner.arm.is_incumbent() {
             return Err(error.into());

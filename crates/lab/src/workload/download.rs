@@ -10,6 +10,7 @@ use record::{Handshakes, Histogram, Latencies, Load, Transfer, TrialRecord, Void
 use super::WorkloadDriver;
 use crate::traffic::TransferredAmounts;
 use crate::trial::Method;
+use crate::trial_key::TrialKey;
 use crate::usage::{CounterSnapshot, Usage, sum};
 use crate::void::stolen;
 use crate::{BuiltTopology, LabError};
@@ -33,7 +34,7 @@ impl WorkloadDriver for Download {
         built: &mut BuiltTopology,
         method: &Method,
         load: &Load,
-        indexes: (usize, usize),
+        key: TrialKey,
     ) -> Result<TrialRecord, LabError> {
         let workload = &built.workload;
         let (clients, objects) = (workload.connections, workload.objects.unwrap_or(1));
@@ -56,14 +57,14 @@ impl WorkloadDriver for Download {
         let downloaded = downloaded.map_err(|error| built.load_error(error))?;
         let work = TransferredAmounts::download(downloaded.objects, downloaded.bytes);
         let void = built.detour(&usage.traffic, &work)?.or_else(|| stolen(&usage));
-        Ok(record(&downloaded, &usage, indexes, void))
+        Ok(record(&downloaded, &usage, key, void))
     }
 }
 
 fn record(
     downloaded: &Downloaded,
     usage: &Usage,
-    (entrant, load): (usize, usize),
+    TrialKey { entrant, load }: TrialKey,
     void: Option<Void>,
 ) -> TrialRecord {
     let objects = downloaded.objects;

@@ -4,6 +4,7 @@ use linux::cpu::Scheduling;
 use record::{Load, TrialRecord, Void};
 
 use crate::trial::Method;
+use crate::trial_key::TrialKey;
 use crate::{BuiltTopology, LabError};
 
 /// The share of the frames that must meet the filter, in permille. A veth link has room for 256 packets and drops what
@@ -21,19 +22,19 @@ pub(crate) fn trial(
     built: &mut BuiltTopology,
     method: &Method,
     load: &Load,
-    indexes: (usize, usize),
+    key: TrialKey,
 ) -> Result<TrialRecord, LabError> {
     let driver = super::of(built.workload.kind);
     let flooded = built.topology.shape.flood.and_then(|flood| Some((flood, built.judge.take()?)));
     let Some((flood, judge)) = flooded else {
-        return driver.trial(built, method, load, indexes);
+        return driver.trial(built, method, load, key);
     };
     let first = method.cpus.server.iter().next().expect("a node has a CPU");
     let scheduling = match method.scheduling {
         Scheduling::Fifo(priority) => Scheduling::Fifo(priority + 1),
         Scheduling::Normal => Scheduling::Normal,
     };
-    let ended = judge.beside(flood, first, scheduling, || driver.trial(built, method, load, indexes));
+    let ended = judge.beside(flood, first, scheduling, || driver.trial(built, method, load, key));
     built.judge = Some(judge);
     let (trial, (junk, due)) = ended?;
     let short = (junk.sent < due * SENT_PERMILLE / 1000).then_some(Void::FloodShort { sent: junk.sent, due });

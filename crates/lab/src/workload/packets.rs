@@ -14,6 +14,7 @@ use record::{CpuTime, Frames, Latencies, Load, TrialRecord, Void};
 use super::WorkloadDriver;
 use crate::packets::{Judge, is_whole, sends_on};
 use crate::trial::Method;
+use crate::trial_key::TrialKey;
 use crate::usage::CounterSnapshot;
 use crate::void::stolen;
 use crate::{BuiltTopology, LabError};
@@ -35,7 +36,7 @@ impl WorkloadDriver for Packets {
         built: &mut BuiltTopology,
         method: &Method,
         load: &Load,
-        indexes: (usize, usize),
+        key: TrialKey,
     ) -> Result<TrialRecord, LabError> {
         let filter = built.topology.shape.filter.unwrap_or_default();
         let judge = built.judge.as_ref().expect("a topology is opened before its trials");
@@ -53,7 +54,7 @@ impl WorkloadDriver for Packets {
                 sunk,
             })
         });
-        Ok(TrialRecord { counters: usage.counters, void, ..record(frames, indexes) })
+        Ok(TrialRecord { counters: usage.counters, void, ..record(frames, key) })
     }
 }
 
@@ -66,7 +67,7 @@ fn on<T: Send>(cpu: u16, work: impl FnOnce() -> Result<T, LabError> + Send) -> R
     thread::scope(|scope| scope.spawn(pinned).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
-fn record(frames: Frames, (entrant, load): (usize, usize)) -> TrialRecord {
+fn record(frames: Frames, TrialKey { entrant, load }: TrialKey) -> TrialRecord {
     TrialRecord {
         entrant,
         load,

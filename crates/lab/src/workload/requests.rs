@@ -4,6 +4,7 @@ use record::{Load, TrialRecord};
 
 use super::WorkloadDriver;
 use crate::trial::{Method, measure};
+use crate::trial_key::TrialKey;
 use crate::{BuiltTopology, LabError};
 
 /// Clients of the generator ask a server.
@@ -19,8 +20,8 @@ impl WorkloadDriver for Requests {
         built: &mut BuiltTopology,
         method: &Method,
         load: &Load,
-        indexes: (usize, usize),
+        key: TrialKey,
     ) -> Result<TrialRecord, LabError> {
-        measure(built, method, load, indexes)
+        measure(built, method, load, key)
     }
 }

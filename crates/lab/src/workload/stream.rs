@@ -15,6 +15,7 @@ use super::WorkloadDriver;
 use crate::ports::SERVER_PORT;
 use crate::traffic::TransferredAmounts;
 use crate::trial::Method;
+use crate::trial_key::TrialKey;
 use crate::usage::{CounterSnapshot, Usage, sum};
 use crate::void::{STARVED_LIMIT_PERMILLE, stolen};
 use crate::{BuiltTopology, LabError, NodeCpus};
@@ -54,7 +55,7 @@ impl WorkloadDriver for Stream {
         built: &mut BuiltTopology,
         method: &Method,
         load: &Load,
-        indexes: (usize, usize),
+        key: TrialKey,
     ) -> Result<TrialRecord, LabError> {
         let flow = flow(built, load, Some(method));
         // At the edges of the measured part: data sent before and after it does not count.
@@ -78,7 +79,7 @@ impl WorkloadDriver for Stream {
             broken(built, &delivered)?;
         }
         let void = void.or_else(|| idle(&delivered));
-        Ok(record(&delivered, &usage, built.workload.kind.is_udp(), indexes, void))
+        Ok(record(&delivered, &usage, built.workload.kind.is_udp(), key, void))
     }
 }
 
@@ -164,7 +165,7 @@ fn record(
     delivered: &Delivered,
     usage: &Usage,
     is_udp: bool,
-    (entrant, load): (usize, usize),
+    TrialKey { entrant, load }: TrialKey,
     void: Option<Void>,
 ) -> TrialRecord {
     let packets = delivered.packets;
