@@ -16,7 +16,7 @@ pub(crate) use self::subject::Subject;
 use crate::part::{LoadPart, LoadedPart};
 use crate::traffic::TransferredAmounts;
 use crate::trial_key::TrialKey;
-use crate::usage::{CounterSnapshot, Usage, sum};
+use crate::usage::{CounterSnapshot, Usage};
 use crate::void::{unanswered, void};
 use crate::witness::{self, Witnesses};
 use crate::{ByRole, LabError, NodeCpus};
@@ -255,16 +255,8 @@ fn ran<T>(subject: &mut dyn Subject, outcome: Result<T, LoadError>) -> Result<T,
     }
 }
 
-fn record(
-    outcome: &Outcome,
-    usage: &Usage,
-    TrialKey { entrant, load }: TrialKey,
-    void: Option<Void>,
-) -> TrialRecord {
-    let handshakes = outcome.handshakes;
+fn record(outcome: &Outcome, usage: &Usage, key: TrialKey, void: Option<Void>) -> TrialRecord {
     TrialRecord {
-        entrant,
-        load,
         duration_ns: u64::try_from(outcome.duration.as_nanos()).unwrap_or(u64::MAX),
         intended: outcome.intended,
         sent: outcome.sent,
@@ -284,17 +276,14 @@ fn record(
             lag: Histogram::from(&outcome.lag),
         },
         witnessed: witness::recorded(outcome),
-        client_cpu: sum(&usage.client),
-        server_cpu: sum(&usage.server),
-        client_by_cpu: usage.client.clone(),
-        server_by_cpu: usage.server.clone(),
-        counters: usage.with_threads(&outcome.threads),
-        cards: usage.cards.clone(),
-        carried: None,
-        frames: None,
-        junk: None,
-        handshakes: (handshakes != load::Handshakes::default())
-            .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed }),
+        handshakes: recorded_handshakes(outcome.handshakes),
         void,
+        ..usage.of_trial(key, &outcome.threads)
     }
+}
+
+/// TLS handshakes for a record, which has none where there were none.
+pub(crate) fn recorded_handshakes(handshakes: load::Handshakes) -> Option<Handshakes> {
+    (handshakes != load::Handshakes::default())
+        .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed })
 }

@@ -7,11 +7,12 @@ use linux::CpuSet;
 use linux::procfs::{Procfs, Stat};
 use load::ThreadCost;
 use plan::Place;
-use record::{CardCounts, Counters, CpuTime};
+use record::{CardCounts, Counters, CpuTime, TrialRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::card_look::CardLook;
 use crate::traffic::Traffic;
+use crate::trial_key::TrialKey;
 use crate::{LabError, NodeCpus, Topology};
 
 /// One look at the counters.
@@ -167,8 +168,27 @@ impl Usage {
         self.counters += spent.counters;
     }
 
+    /// A trial that cost this, with the costs of the generator's threads. What the trial gave is for the caller to add.
+    pub(crate) fn of_trial(
+        &self,
+        TrialKey { entrant, load }: TrialKey,
+        threads: &[ThreadCost],
+    ) -> TrialRecord {
+        TrialRecord {
+            entrant,
+            load,
+            client_cpu: sum(&self.client),
+            server_cpu: sum(&self.server),
+            client_by_cpu: self.client.clone(),
+            server_by_cpu: self.server.clone(),
+            counters: self.with_threads(threads),
+            cards: self.cards.clone(),
+            ..TrialRecord::default()
+        }
+    }
+
     /// The stacks' counters with those of the generator's threads.
-    pub(crate) fn with_threads(&self, threads: &[ThreadCost]) -> Counters {
+    fn with_threads(&self, threads: &[ThreadCost]) -> Counters {
         let mut counters = self.counters;
         for thread in threads {
             counters.client_switches += thread.voluntary_switches + thread.involuntary_switches;
@@ -194,7 +214,7 @@ pub(crate) fn steal_permille<'a>(nodes: impl IntoIterator<Item = &'a BTreeMap<u1
 }
 
 /// What all of a node's CPUs spent.
-pub(crate) fn sum(cpus: &BTreeMap<u16, CpuTime>) -> CpuTime {
+fn sum(cpus: &BTreeMap<u16, CpuTime>) -> CpuTime {
     let mut all = CpuTime::default();
     cpus.values().for_each(|time| all += *time);
     all

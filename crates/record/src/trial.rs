@@ -8,8 +8,8 @@ use crate::{
     CardCounts, Counters, CpuTime, Frames, Handshakes, Histogram, Junk, Measure, Transfer, Void, Witnessed,
 };
 
-/// What one trial gave.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What one trial gave. The default is a trial that gave nothing: each kind of workload names what it gives.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialRecord {
     /// The candidate, as an index into [`crate::Header::entrants`].

@@ -274,7 +274,7 @@ mod tests {
             client_by_cpu: BTreeMap::new(),
             server_by_cpu: BTreeMap::new(),
             counters: Counters { retransmits: 3, ..Counters::default() },
-            ..blank()
+            ..TrialRecord::default()
         };
         let (p50, p99) = (VisitMetric::Percentile(Percentile::P50), VisitMetric::Percentile(Percentile::P99));
         let reading = Reading { closed: false, measure: Measure::Latency, body_bytes: 2_000 };
@@ -293,35 +293,5 @@ mod tests {
         assert_eq!(of(VisitMetric::Percentile(Percentile::P99_9)), None, "2000 answers are too few");
         assert_eq!(VisitMetric::Throughput.of(&[], reading), None);
         assert!(VisitMetric::Throughput.gain(2.0, 1.0) > 0.6 && p50.gain(2.0, 1.0) < -0.6);
-    }
-
-    fn blank() -> TrialRecord {
-        TrialRecord {
-            entrant: 0,
-            load: 0,
-            duration_ns: 0,
-            intended: 0,
-            sent: 0,
-            answered: 0,
-            answered_in_time: 0,
-            loop_ns: None,
-            missed: 0,
-            missed_age_max_ns: 0,
-            connection_errors: 0,
-            unexpected: 0,
-            latencies: record::Latencies::default(),
-            witnessed: None,
-            client_cpu: CpuTime::default(),
-            server_cpu: CpuTime::default(),
-            client_by_cpu: BTreeMap::new(),
-            server_by_cpu: BTreeMap::new(),
-            counters: Counters::default(),
-            cards: None,
-            carried: None,
-            frames: None,
-            junk: None,
-            handshakes: None,
-            void: None,
-        }
     }
 }

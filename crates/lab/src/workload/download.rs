@@ -5,13 +5,13 @@ use std::time::Duration;
 use datapath::SocketRole;
 use linux::cpu::Scheduling;
 use load::download::{self, Downloaded};
-use record::{Handshakes, Histogram, Latencies, Load, Transfer, TrialRecord, Void};
+use record::{Histogram, Latencies, Load, Transfer, TrialRecord, Void};
 
 use super::WorkloadDriver;
 use crate::traffic::TransferredAmounts;
-use crate::trial::Method;
+use crate::trial::{Method, recorded_handshakes};
 use crate::trial_key::TrialKey;
-use crate::usage::{CounterSnapshot, Usage, sum};
+use crate::usage::{CounterSnapshot, Usage};
 use crate::void::stolen;
 use crate::{BuiltTopology, LabError};
 
@@ -61,45 +61,23 @@ impl WorkloadDriver for Download {
     }
 }
 
-fn record(
-    downloaded: &Downloaded,
-    usage: &Usage,
-    TrialKey { entrant, load }: TrialKey,
-    void: Option<Void>,
-) -> TrialRecord {
+fn record(downloaded: &Downloaded, usage: &Usage, key: TrialKey, void: Option<Void>) -> TrialRecord {
     let objects = downloaded.objects;
     let times = Histogram::from(&downloaded.times);
-    let handshakes = downloaded.handshakes;
     TrialRecord {
-        entrant,
-        load,
         duration_ns: u64::try_from(downloaded.wall().as_nanos()).unwrap_or(u64::MAX),
         intended: objects,
         sent: objects,
         answered: objects,
         answered_in_time: objects,
-        loop_ns: None,
-        missed: 0,
-        missed_age_max_ns: 0,
-        connection_errors: 0,
-        unexpected: 0,
         latencies: Latencies { response: times.clone(), service: times, lag: Histogram::new() },
-        witnessed: None,
-        client_cpu: sum(&usage.client),
-        server_cpu: sum(&usage.server),
-        client_by_cpu: usage.client.clone(),
-        server_by_cpu: usage.server.clone(),
-        counters: usage.with_threads(&downloaded.threads),
-        cards: usage.cards.clone(),
         carried: Some(Transfer {
             bytes: downloaded.bytes,
             objects_ns: Some(downloaded.times_ns),
             packets: None,
         }),
-        frames: None,
-        junk: None,
-        handshakes: (handshakes != load::Handshakes::default())
-            .then_some(Handshakes { full: handshakes.full, resumed: handshakes.resumed }),
+        handshakes: recorded_handshakes(downloaded.handshakes),
         void,
+        ..usage.of_trial(key, &downloaded.threads)
     }
 }

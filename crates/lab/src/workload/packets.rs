@@ -5,11 +5,10 @@
 //! busy machine, where the time by the clock is others' too. What it takes to make frames is measured in turn
 //! with the rest, and subtracted.
 
-use std::collections::BTreeMap;
 use std::thread;
 
 use linux::{CpuSet, cpu};
-use record::{CpuTime, Frames, Latencies, Load, TrialRecord, Void};
+use record::{Frames, Load, TrialRecord, Void};
 
 use super::WorkloadDriver;
 use crate::packets::{Judge, is_whole, sends_on};
@@ -76,24 +75,8 @@ fn record(frames: Frames, TrialKey { entrant, load }: TrialKey) -> TrialRecord {
         sent: frames.made,
         answered: frames.judged,
         answered_in_time: frames.judged,
-        loop_ns: None,
-        missed: 0,
-        missed_age_max_ns: 0,
-        connection_errors: 0,
-        unexpected: 0,
-        latencies: Latencies::default(),
-        witnessed: None,
-        // The nodes' CPUs did more than frames.
-        client_cpu: CpuTime::default(),
-        server_cpu: CpuTime::default(),
-        client_by_cpu: BTreeMap::new(),
-        server_by_cpu: BTreeMap::new(),
-        counters: record::Counters::default(),
-        cards: None,
-        carried: None,
         frames: Some(frames),
-        junk: None,
-        handshakes: None,
-        void: None,
+        // Nothing of the nodes' CPUs: they did more than frames.
+        ..TrialRecord::default()
     }
 }

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use datapath::SocketRole;
 use load::stream::{self, Carries, Delivered, Flow, Receiver, Sender};
 use load::{LoadError, ThreadCost};
-use record::{Latencies, Load, Packets, Transfer, TrialRecord, Void};
+use record::{Load, Packets, Transfer, TrialRecord, Void};
 
 use super::WorkloadDriver;
 use crate::ports::SERVER_PORT;
 use crate::traffic::TransferredAmounts;
 use crate::trial::Method;
 use crate::trial_key::TrialKey;
-use crate::usage::{CounterSnapshot, Usage, sum};
+use crate::usage::{CounterSnapshot, Usage};
 use crate::void::{STARVED_LIMIT_PERMILLE, stolen};
 use crate::{BuiltTopology, LabError, NodeCpus};
 
@@ -165,31 +165,16 @@ fn record(
     delivered: &Delivered,
     usage: &Usage,
     is_udp: bool,
-    TrialKey { entrant, load }: TrialKey,
+    key: TrialKey,
     void: Option<Void>,
 ) -> TrialRecord {
     let packets = delivered.packets;
     TrialRecord {
-        entrant,
-        load,
         duration_ns: u64::try_from(delivered.duration.as_nanos()).unwrap_or(u64::MAX),
         intended: packets.intended,
         sent: packets.sent,
         answered: packets.received,
         answered_in_time: packets.in_time,
-        loop_ns: None,
-        missed: 0,
-        missed_age_max_ns: 0,
-        connection_errors: 0,
-        unexpected: 0,
-        latencies: Latencies::default(),
-        witnessed: None,
-        client_cpu: sum(&usage.client),
-        server_cpu: sum(&usage.server),
-        client_by_cpu: usage.client.clone(),
-        server_by_cpu: usage.server.clone(),
-        counters: usage.with_threads(&delivered.threads),
-        cards: usage.cards.clone(),
         carried: Some(Transfer {
             bytes: delivered.bytes,
             objects_ns: None,
@@ -201,10 +186,8 @@ fn record(
                 gap_max_ns: packets.gap_max_ns,
             }),
         }),
-        frames: None,
-        junk: None,
-        handshakes: None,
         void,
+        ..usage.of_trial(key, &delivered.threads)
     }
 }
 
