@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use ipnet::IpNet;
+use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore as _, OpenObject};
 use linux::{Mac, Result};
 use serde::{Deserialize, Serialize};
 
@@ -106,12 +106,7 @@ fn load_and_pin(folder: &Path, config: &NodeConfig) -> libbpf_rs::Result<Vec<Ver
     let mut skeleton = open(&mut object, config)?.load()?;
     prefixes::fill(&skeleton.maps.prefixes, &config.pods, &config.cluster)?;
     replace::MAPS.write_format(&skeleton.maps.format)?;
-    for mut map in skeleton.object_mut().maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        if generation::is_pinned(&name) {
-            map.pin(folder.join(name))?;
-        }
-    }
+    generation::pin_maps(skeleton.object_mut(), folder)?;
     let mut verified = Vec::new();
     for mut pinned in skeleton.object_mut().progs_mut() {
         let name = pinned.name().to_string_lossy().into_owned();

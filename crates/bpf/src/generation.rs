@@ -169,8 +169,19 @@ pub(crate) fn refused(folder: &Path, why: String) -> Error {
     Error::new(attempted(folder), io::Error::other(why))
 }
 
+/// Pins the maps of programs that are loaded in a folder, each under its name.
+pub(crate) fn pin_maps(object: &mut Object, folder: &Path) -> libbpf_rs::Result<()> {
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if is_pinned(&name) {
+            map.pin(folder.join(name))?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether a map has a pin: the read-only data is its programs' own.
-pub(crate) fn is_pinned(name: &str) -> bool {
+fn is_pinned(name: &str) -> bool {
     !name.contains('.')
 }
 

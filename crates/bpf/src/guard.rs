@@ -10,8 +10,8 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
+use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore as _, OpenObject};
 use linux::{Error, Mac, Result};
 pub use replace::{FORMAT, is_of_this_build, is_of_this_format, replace};
 
@@ -78,12 +78,7 @@ fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
     let mut object = MaybeUninit::uninit();
     let mut skeleton = open(&mut object)?.load()?;
     replace::MAPS.write_format(&skeleton.maps.guard_format)?;
-    for mut map in skeleton.object_mut().maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        if generation::is_pinned(&name) {
-            map.pin(folder.join(name))?;
-        }
-    }
+    generation::pin_maps(skeleton.object_mut(), folder)?;
     skeleton.progs.guard.pin(Program::Guard.pin(folder))
 }
 

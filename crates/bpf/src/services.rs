@@ -11,8 +11,8 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
+use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore as _, OpenObject};
 use linux::Result;
 
 pub use entries::{FoundService, Protocol, Service, ServiceAddress, add, find, list, remove, set};
@@ -96,12 +96,7 @@ fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
     let mut object = MaybeUninit::uninit();
     let mut skeleton = open(&mut object)?.load()?;
     replace::MAPS.write_format(&skeleton.maps.service_format)?;
-    for mut map in skeleton.object_mut().maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        if generation::is_pinned(&name) {
-            map.pin(folder.join(name))?;
-        }
-    }
+    generation::pin_maps(skeleton.object_mut(), folder)?;
     for mut program in skeleton.object_mut().progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         program.pin(folder.join(name))?;

@@ -131,12 +131,7 @@ fn load_and_pin(folder: &Path) -> libbpf_rs::Result<()> {
     replace::MAPS.write_format(&skeleton.maps.splice_format)?;
     // Before the first socket is in the map: one takes the programs that the map has when it joins.
     give_to_map(&skeleton)?;
-    for mut map in skeleton.object_mut().maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        if generation::is_pinned(&name) {
-            map.pin(folder.join(name))?;
-        }
-    }
+    generation::pin_maps(skeleton.object_mut(), folder)?;
     skeleton.progs.splice_ends.pin(folder.join(ENDS))
 }
 

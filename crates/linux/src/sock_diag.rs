@@ -24,8 +24,6 @@ pub mod states {
     pub const ESTABLISHED: u32 = 1 << 1;
     /// Closed connections that the kernel still remembers for a time (`TCP_TIMEWAIT_LEN`).
     pub const TIME_WAIT: u32 = 1 << 6;
-    /// Closed by the peer, not yet by the program.
-    pub const CLOSE_WAIT: u32 = 1 << 8;
     /// Listeners, which wait for connections.
     pub const LISTEN: u32 = 1 << 10;
     /// Every state, from `TCP_ESTABLISHED` (1) to `TCP_CLOSING` (11) of include/net/tcp_states.h.

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use super::RdmaName;
 use super::library::{Context, GidEntry, Library, PortState, ProtectionDomain, library};
-use super::{RdmaLink, RdmaName};
 use crate::error::Attempt;
 use crate::{Error, Result};
 
@@ -127,11 +127,6 @@ impl Drop for VerbsDevice {
             (self.library.close_device)(self.context.as_ptr());
         }
     }
-}
-
-impl RdmaLink {
-    /// The port of UDP at which all devices of RoCE version 2 receive.
-    pub const UDP_PORT: u16 = 4791;
 }
 
 /// Opens the device of that name in the library's list.
