@@ -15,6 +15,8 @@ const SLICE: Duration = Duration::from_millis(150);
 /// A slice in which nothing was answered was too short: the next takes twice as long. After so many of them, the
 /// reference is broken: 150 ms × 2⁵ = 4.8 s without an answer.
 const DOUBLINGS: u32 = 5;
+/// The same where the answers came after its end: the reference is slow, or has little of its CPUs, 150 ms × 2⁹ = 77 s.
+const LATE_DOUBLINGS: u32 = 9;
 /// A rate is sustained if this share of it finds a free connection within the schedule's time and nothing is missed,
 /// unless the wire loses packets.
 const SUSTAINED: f64 = 0.99;
@@ -72,13 +74,14 @@ fn closed_loop(
             return Ok(None);
         }
         rest(method, slice);
-        let answered_per_s = sample(subject, method, &saturate, slice)?.answered_per_s;
-        if answered_per_s > 0.0 {
-            samples_per_s.push(answered_per_s);
-        } else if slice < shortest * 2_u32.pow(DOUBLINGS) {
+        let counts = sample(subject, method, &saturate, slice)?;
+        let doublings = if counts.answered > 0 { LATE_DOUBLINGS } else { DOUBLINGS };
+        if counts.answered_per_s > 0.0 {
+            samples_per_s.push(counts.answered_per_s);
+        } else if slice < shortest * 2_u32.pow(doublings) {
             slice *= 2;
         } else {
-            let what = format!("it answered nothing in {slice:?} while its capacity was sought");
+            let what = format!("it answered nothing within {slice:?} while its capacity was sought");
             return Err(LabError::Broken { candidate: subject.name().to_owned(), what });
         }
     }
