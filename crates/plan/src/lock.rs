@@ -46,12 +46,13 @@ impl LockWait {
     }
 }
 
-/// Takes the lock on a file, which is made if it is not there; `None` if another process has it.
+/// Takes the lock on a file, which is made if it is not there, for nobody else to open; `None` if another process
+/// has it.
 ///
 /// # Errors
 /// The file cannot be made or opened.
 pub fn try_exclusive(path: &Path) -> io::Result<Option<File>> {
-    let file = file(path)?;
+    let file = private(path)?;
     Ok(take(&file, FlockOperation::NonBlockingLockExclusive)?.then_some(file))
 }
 
@@ -108,21 +109,29 @@ pub(crate) fn take(file: &File, operation: FlockOperation) -> io::Result<bool> {
     }
 }
 
-/// Opens or makes a file that is there to be locked.
-fn file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
-}
-
 /// Opens or makes a file of which only its user takes the lock: whoever can read a file can lock it,
 /// and keep it locked.
 pub(crate) fn private(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(PRIVATE).open(path)?;
-    // Earlier versions left it to be read by everybody.
+    close(&file)?;
+    Ok(file)
+}
+
+/// Takes a file from others that an earlier version left to be read, and so locked, by everybody. Nothing is done where
+/// there is none.
+pub(crate) fn close_to_others(path: &Path) -> io::Result<()> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        file => close(&file?),
+    }
+}
+
+fn close(file: &File) -> io::Result<()> {
     if file.metadata()?.mode() & !PRIVATE & 0o777 != 0 {
         file.set_permissions(Permissions::from_mode(PRIVATE))?;
     }
-    Ok(file)
+    Ok(())
 }
 
 #[cfg(test)]

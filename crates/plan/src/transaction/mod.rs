@@ -2,7 +2,8 @@
 //!
 //! A [`Store`] is a directory that holds one transaction at a time: `lock` is held by the process that changes it,
 //! `standing.json` says how far it is, `journal` is the way back, `watch` is locked by the process that takes it back
-//! unless it is confirmed, and `last.json` says how the one before ended.
+//! unless it is confirmed, and `last.json` says how the one before ended. What is locked nobody else may read: whoever
+//! can read a file can lock it, and nothing would be taken back meanwhile.
 //!
 //! The order in which the files are written is what makes it safe. `standing.json` and the journal are on disk, with
 //! room for all of it, before the watcher is started; the watcher says that it watches before the first step is done.
@@ -109,8 +110,12 @@ impl Store {
     fn try_hold(&self) -> Result<Option<LockedStore>, TransactionError> {
         fs::create_dir_all(&self.root).map_err(failed("create", &self.root))?;
         let path = self.root.join("lock");
-        let lock = lock::try_exclusive(&path).map_err(failed("lock", &path))?;
-        Ok(lock.map(|lock| LockedStore { store: self.clone(), _lock: lock }))
+        let Some(lock) = lock::try_exclusive(&path).map_err(failed("lock", &path))? else { return Ok(None) };
+        // Of an earlier version. Whoever can lock them can keep what stands from being taken back.
+        for path in [self.journal_path(), self.watch_path()] {
+            lock::close_to_others(&path).map_err(failed("close to others", &path))?;
+        }
+        Ok(Some(LockedStore { store: self.clone(), _lock: lock }))
     }
 
     fn standing_path(&self) -> PathBuf {
@@ -144,8 +149,9 @@ impl LockedStore {
             return Err(TransactionError::Stands { id: standing.id, phase: standing.phase });
         }
         let path = self.store.journal_path();
-        // A process that forgot one that was taken back died before the journal was gone too.
-        if Journal::open(&path).is_ok_and(|journal| journal.is_undone_since(0)) {
+        // A process that forgot one, since it was taken back or a restart had reset it, died before the journal was
+        // gone too.
+        if matches!(self.store.account(), Ok(Account::Nothing | Account::Restarted)) {
             self.forget()?;
         }
         if path.exists() {
@@ -154,7 +160,7 @@ impl LockedStore {
         }
         self.reserve(plan)?;
         // The journal first: from here on, standing.json without a journal means that the journal was lost.
-        let begun = Journal::create(&path).map_err(TransactionError::from).and_then(|journal| {
+        let begun = Journal::create_private(&path).map_err(TransactionError::from).and_then(|journal| {
             let standing = OpenTransaction::begin(journal.seal(), cpu_latency_us, about)?;
             state::write(&self.store.standing_path(), &standing)?;
             Ok((standing, journal))

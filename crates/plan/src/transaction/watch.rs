@@ -4,7 +4,7 @@
 //! the files say and holds the lock while it does.
 
 use std::fs::File;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linux::latency::{self, Hold};
 
@@ -13,6 +13,11 @@ use crate::{Kernel, lock};
 
 /// How long to sleep between two looks at the files.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long to wait after a first attempt that failed, and at most after later ones. Each attempt makes the journal
+/// longer.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// A process that watches, as others see it by its lock.
 #[derive(Debug)]
@@ -54,9 +59,13 @@ impl Watcher {
     /// Watches until it is confirmed or taken back. When `stop` returns true, this process is to end: what is
     /// unconfirmed is then taken back at once, since nothing would watch over it any more.
     ///
+    /// What cannot be taken back is tried again, less and less often, as long as this process may: a driver that is
+    /// busy and a machine without memory recover, and a user who is cut off can do nothing.
+    ///
     /// # Errors
-    /// It could not be taken back; the journal is kept.
+    /// It could not be taken back when this process was to end; the journal is kept.
     pub fn watch(self, kernel: &mut Kernel, stop: impl Fn() -> bool) -> Result<WatchEnd, TransactionError> {
+        let mut retry = Retry::default();
         loop {
             match self.phase() {
                 None => return Ok(WatchEnd::Settled),
@@ -66,23 +75,35 @@ impl Watcher {
                     Phase::Confirmed | Phase::Applying | Phase::Unconfirmed { .. } | Phase::Extending { .. },
                 ) => {}
             }
-            // Only the holder of the lock changes anything: with it in hand, what the files say is how it is.
-            if self.reason(&stop).is_some()
-                && let Some(held) = self.store.try_hold()?
-            {
-                match self.reason(&stop) {
-                    Some(why) => {
-                        let back = held.take_back(kernel, why)?;
+            if self.reason(&stop).is_some() && (retry.is_due() || stop()) {
+                match self.take_back(kernel, &stop) {
+                    Ok(None) => {}
+                    Ok(Some((why, back))) if back.is_whole => {
                         // What was there before something was added to it still stands, and so does what is held.
-                        if !back.is_whole || self.phase() != Some(Phase::Confirmed) {
+                        if self.phase() != Some(Phase::Confirmed) {
                             return Ok(WatchEnd::TakenBack(why, back));
                         }
+                        retry = Retry::default();
                     }
-                    None => drop(held),
+                    Ok(Some((why, back))) if stop() => return Ok(WatchEnd::TakenBack(why, back)),
+                    Err(error) if stop() => return Err(error),
+                    Ok(Some(_)) | Err(_) => retry.put_off(),
                 }
             }
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// Takes it back if there is a reason and no other process is at work on it. Only the holder of the lock changes
+    /// anything: with it in hand, what the files say is how it is.
+    fn take_back(
+        &self,
+        kernel: &mut Kernel,
+        stop: &impl Fn() -> bool,
+    ) -> Result<Option<(Why, TakenBack)>, TransactionError> {
+        let Some(held) = self.store.try_hold()? else { return Ok(None) };
+        let Some(why) = self.reason(stop) else { return Ok(None) };
+        Ok(Some((why, held.take_back(kernel, why)?)))
     }
 
     /// Why it is to be taken back now, if it is: a reason to try for the lock, and to act with it.
@@ -106,5 +127,28 @@ impl Watcher {
             Ok(_) => None,
             Err(_) => Some(Phase::Unconfirmed { deadline_ns: 0 }),
         }
+    }
+}
+
+/// When to try again what has failed.
+struct Retry {
+    due: Option<Instant>,
+    pause: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Retry {
+        Retry { due: None, pause: RETRY }
+    }
+}
+
+impl Retry {
+    fn is_due(&self) -> bool {
+        self.due.is_none_or(|due| Instant::now() >= due)
+    }
+
+    fn put_off(&mut self) {
+        self.due = Some(Instant::now() + self.pause);
+        self.pause = RETRY_MAX.min(2 * self.pause);
     }
 }

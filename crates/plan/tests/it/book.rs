@@ -203,8 +203,8 @@ fn units_come_and_go_at_the_same_time() {
     assert!(standing.iter().all(|(_, state, _)| *state == UnitState::Standing), "{standing:?}");
 }
 
-/// What a process without privileges can open, and with that lock, in a book with units.
-fn opened_by_nobody(root: &Path) -> Vec<String> {
+/// What a process without privileges can open, and with that lock, in a directory.
+pub(crate) fn opened_by_nobody(root: &Path) -> Vec<String> {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "find"]).arg(root);
     let output = command.args(["-type", "f", "-readable", "-printf", "%f\n"]).output().unwrap();

@@ -1,14 +1,19 @@
-//! The files of a transaction at several moments. The fuzz target `transaction` damages them.
-//!
-//! They lie in `fuzz/transactions`. `HOSTGAP_ACCEPT=1` writes them again.
+//! The files of a transaction at several moments, and who can open them. The fuzz target `transaction` damages those of
+//! `fuzz/transactions`; `HOSTGAP_ACCEPT=1` writes them again.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use plan::{Account, Fault, Journal, Kernel, Phase, Plan, Store, Why, apply};
+use plan::{
+    Account, Fault, Journal, Kernel, Phase, Plan, Store, TransactionError, WatchEnd, Watcher, Why, apply,
+};
 use serde_json::{Map, Value};
 use testkit::{require_root, shell};
 
+use crate::book::opened_by_nobody;
 use crate::sample::sysctl_step;
 use crate::scene::Scene;
 
@@ -86,7 +91,7 @@ fn every_moment_of_a_transaction_is_kept_for_the_fuzzer() {
 
     let (standing, journal) = held.begin(&plan, None, Value::Null).unwrap();
     held.apply(&standing, &plan, journal, &mut kernel).unwrap();
-    let standing = held.await_confirmation(standing, Some(std::time::Duration::from_secs(600))).unwrap();
+    let standing = held.await_confirmation(standing, Some(Duration::from_secs(600))).unwrap();
     assert_eq!(open_steps(&store), 3);
     assert_kept(&store, "unconfirmed");
     held.confirm().unwrap();
@@ -133,7 +138,7 @@ fn a_full_disk_does_not_keep_what_is_taken_back() {
     let mut kernel = Kernel::new().unwrap();
     let (standing, journal) = held.begin(&plan, None, Value::Null).unwrap();
     held.apply(&standing, &plan, journal, &mut kernel).unwrap();
-    held.await_confirmation(standing, Some(std::time::Duration::from_secs(600))).unwrap();
+    held.await_confirmation(standing, Some(Duration::from_secs(600))).unwrap();
     held.confirm().unwrap();
     shell(&format!("! head -c 9m /dev/zero >{}/fill 2>/dev/null", disk.display()));
     let taken_back = held.take_back(&mut kernel, Why::Asked).unwrap();
@@ -143,4 +148,86 @@ fn a_full_disk_does_not_keep_what_is_taken_back() {
     drop(held);
     shell(&format!("umount {}", disk.display()));
     scene.assert_as_before("after all");
+}
+
+/// Applies a plan that nobody confirms; it is to be taken back after that time.
+fn begin(store: &Store, plan: &Plan, patience: Duration) {
+    let held = store.hold().unwrap();
+    let (standing, journal) = held.begin(plan, None, Value::Null).unwrap();
+    held.apply(&standing, plan, journal, &mut Kernel::new().unwrap()).unwrap();
+    held.await_confirmation(standing, Some(patience)).unwrap();
+}
+
+/// Whoever can lock the journal, or the lock of the store or the watcher, can keep a tuning from being taken back.
+#[test]
+fn nobody_else_locks_what_a_transaction_needs() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    fs::set_permissions(scene.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let store = Store::at(scene.directory.path());
+    begin(&store, &plan_of(&scene, &[("net/core/somaxconn", "8192")]), Duration::from_secs(600));
+    drop(Watcher::of(&store).unwrap());
+    assert_eq!(opened_by_nobody(store.path()), ["standing.json"]);
+    // As an earlier version left them.
+    for file in ["lock", "journal", "watch"] {
+        fs::set_permissions(store.path().join(file), fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    store.hold().unwrap().take_back(&mut Kernel::new().unwrap(), Why::Unconfirmed).unwrap();
+    assert_eq!(opened_by_nobody(store.path()), ["last.json"]);
+    scene.assert_as_before("after all");
+}
+
+/// Something keeps the journal from being opened when the time is over.
+#[test]
+fn a_watcher_that_fails_once_tries_again() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let store = Store::at(scene.directory.path());
+    begin(&store, &plan_of(&scene, &[("net/core/somaxconn", "8192")]), Duration::ZERO);
+    let journal = Journal::open(&store.journal_path()).unwrap();
+    let watcher = Watcher::of(&store).unwrap();
+    // Asked twice before the first attempt, and then after it.
+    let asked = AtomicUsize::new(0);
+    let stop = || {
+        asked.fetch_add(1, Ordering::Relaxed);
+        false
+    };
+    let end = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| watcher.watch(&mut Kernel::new().unwrap(), &stop));
+        while asked.load(Ordering::Relaxed) < 3 && !watching.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(journal);
+        watching.join().unwrap()
+    });
+    assert!(matches!(end, Ok(WatchEnd::TakenBack(Why::Unconfirmed, ref back)) if back.is_whole), "{end:?}");
+    scene.assert_as_before("after all");
+}
+
+/// The machine was restarted, and the process that then forgot what had stood died before the journal was gone.
+#[test]
+fn a_journal_that_outlived_a_restart_alone_is_no_obstacle() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let store = Store::at(scene.directory.path());
+    let plan = plan_of(&scene, &[("net/core/somaxconn", "8192")]);
+    let boot = scene.directory.path().join("boot");
+    fs::write(&boot, "00000000-0000-0000-0000-000000000000\n").unwrap();
+    let mut journal = Journal::create_with_boot_id(&store.journal_path(), &boot).unwrap();
+    apply(&plan, &mut journal, &mut Kernel::new().unwrap()).unwrap();
+    drop(journal);
+    begin(&store, &plan_of(&scene, &[("net/ipv4/tcp_ecn", "1")]), Duration::from_secs(600));
+    assert_eq!(open_steps(&store), 1);
+    // One of this run of the kernel is the way back of something that stands.
+    let held = store.hold().unwrap();
+    fs::remove_file(store.path().join("standing.json")).unwrap();
+    let refused = held.begin(&plan, None, Value::Null);
+    assert!(matches!(refused, Err(TransactionError::Damaged { .. })), "{refused:?}");
+    held.take_back(&mut Kernel::new().unwrap(), Why::Asked).unwrap();
 }
