@@ -86,10 +86,15 @@ impl Netlink {
         Ok(Message::NewRoute(message))
     }
 
-    /// Deletes a route of the main table. `ESRCH` if there is none. To the kernel one without a metric stands for the
-    /// first that is the same but for its metric.
+    /// Deletes a route of the main table. `ESRCH` if there is none. To the kernel one of IPv4 without a metric stands
+    /// for the first that is the same but for its metric; that is the one without, where there is one.
     pub fn route_del(&self, route: &Route) -> Result<()> {
-        let message = message(route, self.index_of(&route.dev)?);
+        let metric = match route.dst {
+            IpNet::V4(_) => route.metric,
+            // None stands for any here too, and there may be lower ones than the one that a route without gets.
+            IpNet::V6(_) => Some(order(route)),
+        };
+        let message = message(&Route { metric, ..route.clone() }, self.index_of(&route.dev)?);
         self.change(Message::DelRoute(message), 0, format!("delete route {}", describe(route)))
     }
 

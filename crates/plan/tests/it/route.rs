@@ -1,7 +1,8 @@
-//! Metrics of routes by nexthop objects, as routing daemons make them.
+//! Metrics of routes by nexthop objects, as routing daemons make them, and routes beside those of other programs.
 
+use linux::Route;
 use linux::netlink::{MetricValue, RouteMetric};
-use plan::{Fault, Plan, SetRouteMetric};
+use plan::{Fault, Plan, SetRouteMetric, Step};
 use testkit::{World, dump, require_root, run, shell};
 
 use crate::sample::{Sample, ifname, net};
@@ -67,4 +68,26 @@ fn metrics_of_routes_by_nexthop_objects_can_be_typed() {
     applied.apply(&plan(&applied.sample), Fault::None).expect("the routes are there");
     let dumps = [&typed, &applied.world].map(|world| dump(&world.open("home")));
     dumps[0].assert_same(&dumps[1], "typed and applied");
+}
+
+/// To the kernel an IPv6 route without a metric is any, the first of those to the destination over the link.
+#[test]
+fn a_route_goes_alone_where_another_program_has_one_with_a_metric() {
+    if !require_root() {
+        return;
+    }
+    let theirs = "ip -n HOME -6 route add 2001:db8:b::/48 via 2001:db8::2 dev own0 metric 100
+ip -n HOME -6 route add 2001:db8:c::/48 via 2001:db8::2 dev own0 metric 20
+ip -n HOME route add 10.9.7.0/24 via 192.0.2.7 dev own0 onlink metric 100";
+    let scene = Scene::with(theirs);
+    let mut plan = Plan::new();
+    let dev = || ifname("own0");
+    for route in [
+        Route::via(net("2001:db8:b::/48"), "2001:db8::2".parse().unwrap(), dev()),
+        Route::on_link(net("2001:db8:c::/48"), dev()),
+        Route { onlink: true, ..Route::via(net("10.9.7.0/24"), "192.0.2.7".parse().unwrap(), dev()) },
+    ] {
+        plan.push(&scene.sample.home(), Step::AddRoute(route));
+    }
+    scene.assert_undo_takes_all(&plan);
 }
