@@ -5,8 +5,8 @@
 
 use std::fmt::Debug;
 
-use linux::IfName;
 use linux::netlink::LinkInfo;
+use linux::{IfName, Mac};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -186,16 +186,37 @@ pub(crate) struct At<'a> {
 }
 
 /// What a register held, as a journal keeps it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub(crate) struct Held<R: Register> {
     /// The index of its link; before the step alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<u32>,
+    /// The Ethernet address that the link had, by which a link of another name is known again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mac: Option<Mac>,
     pub(crate) value: R::Value,
     /// After the step, what has changed of it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) along: R::Along,
+}
+
+/// The address says whose the register was, and not what it held: that of a bridge changes with its ports.
+impl<R: Register> PartialEq for Held<R> {
+    fn eq(&self, other: &Held<R>) -> bool {
+        let Held { index, mac: _, value, along } = self;
+        *index == other.index && *value == other.value && *along == other.along
+    }
+}
+
+impl<R: Register> Eq for Held<R> {}
+
+impl<R: Register> Held<R> {
+    /// Whether a link that has the index may be the one of which this was read. One that was moved in from another
+    /// namespace keeps the index that it had there, and has another name and another address.
+    pub(crate) fn is_of(&self, found: &LinkInfo, name: Option<&IfName>) -> bool {
+        self.mac.is_none_or(|mac| found.mac == Some(mac)) || name == Some(&found.name)
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -215,6 +236,11 @@ impl<'a> At<'a> {
     /// Its index, where there is one.
     pub(crate) fn index(&self) -> Option<u32> {
         self.link.as_ref().map(|link| link.index)
+    }
+
+    /// The Ethernet address of the link, where there is one.
+    pub(crate) fn mac(&self) -> Option<Mac> {
+        self.link.as_ref().and_then(|link| link.mac)
     }
 
     /// Its name, as it is now.

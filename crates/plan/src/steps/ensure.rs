@@ -66,11 +66,8 @@ impl Effect for EnsureLink<'_> {
             return Ok(None);
         }
         let netlink = &kernel.at(&placed.place)?.netlink;
-        let made = match &past.after {
-            Some(After::Link { index }) => netlink.link_at(*index)?,
-            _ => netlink.link(&link.name)?,
-        };
-        let Some(made) = made.filter(|found| self.is_of_kind(found)) else { return Ok(None) };
+        let made = AddLink(link).known_again(netlink, past.after.as_ref(), |index| index)?;
+        let Some(made) = made else { return Ok(None) };
         let ports = netlink.links()?.into_iter().filter(|port| port.master == Some(made.index));
         let names: Vec<String> = ports.map(|port| port.name.to_string()).collect();
         let phrase = || format!("{} has ports of another program: {}", self.subject(), names.join(", "));

@@ -1,12 +1,14 @@
 //! Links: made, in one namespace or from another, and moved.
 //!
-//! A link is known again by its index, which the kernel does not give twice until 2³¹ links have come and gone. A move
-//! may change it, so undo notes the index with which a link came back.
+//! A link is known again by its index, and by its name or Ethernet address. To those that are made in a namespace the
+//! kernel does not give an index twice until 2³¹ links have come and gone, but one that is moved in from another
+//! namespace keeps the one that it had there, if that is free. A move may change it, so undo notes the index with which
+//! a link came back.
 
 mod moved;
 mod typed;
 
-use linux::netlink::LinkInfo;
+use linux::netlink::{LinkInfo, Netlink};
 use linux::{IfName, Link, LinkKind, NetnsRef};
 
 pub(super) use self::moved::MoveLink;
@@ -76,12 +78,7 @@ impl Effect for AddLink<'_> {
     fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError> {
         let (AddLink(made), place) = (self, &past.intent.placed.place);
         let netlink = &kernel.at(place)?.netlink;
-        let known = match &past.after {
-            Some(After::Link { index }) => netlink.link_at(moved.now(place, *index))?,
-            _ => netlink.link(&made.name)?,
-        };
-        let ours = known.filter(|link| link.kind.as_deref() == Some(made.kind.name()));
-        if let Some(link) = ours {
+        if let Some(link) = self.known_again(netlink, past.after.as_ref(), |index| moved.now(place, index))? {
             return Ok(match netlink.link_del(link.index) {
                 Err(error) if error.errno() == Some(rustix::io::Errno::NODEV.raw_os_error()) => Undone::Gone,
                 deleted => {
@@ -164,6 +161,30 @@ impl Effect for AddLink<'_> {
 }
 
 impl AddLink<'_> {
+    /// The link that the step made, as it is now. `index_now` says which index a link has by now.
+    ///
+    /// Where nothing was read back, whoever was to make it may have died before. Another program can have made one of
+    /// that name meanwhile, which differs by its Ethernet address, or else by its MTU.
+    pub(super) fn known_again(
+        &self,
+        netlink: &Netlink,
+        after: Option<&After>,
+        index_now: impl Fn(u32) -> u32,
+    ) -> Result<Option<LinkInfo>, linux::Error> {
+        let AddLink(made) = self;
+        let has_address = |found: &LinkInfo| made.mac.is_none_or(|mac| Some(mac) == found.mac);
+        let known = match after {
+            Some(After::Link { index }) => netlink
+                .link_at(index_now(*index))?
+                .filter(|found| found.name == made.name || has_address(found)),
+            _ => netlink.link(&made.name)?.filter(|found| match made.mac {
+                Some(_) => has_address(found),
+                None => made.mtu.is_none_or(|mtu| mtu == found.mtu),
+            }),
+        };
+        Ok(known.filter(|found| found.kind.as_deref() == Some(made.kind.name())))
+    }
+
     /// Whether a link is what the step makes.
     fn is_as_made(&self, found: &LinkInfo) -> bool {
         let AddLink(wanted) = self;

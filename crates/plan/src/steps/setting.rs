@@ -45,7 +45,7 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
             return Err(StepError::Refused { why });
         }
         let along = R::Along::read(register, &at)?;
-        Ok(Before::Was(RegisterState(R::keep(Held { index: at.index(), value, along }))))
+        Ok(Before::Was(RegisterState(R::keep(Held { index: at.index(), mac: at.mac(), value, along }))))
     }
 
     fn act(&self, kernel: &mut Kernel, place: &Place, before: &Before) -> Result<(), StepError> {
@@ -59,7 +59,7 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
         let at = self.find(kernel, place, &listing)?;
         let value = self.read(&at)?;
         let along = R::Along::read(self.0, &at)?.changed_since(&self.was(before)?.along);
-        Ok(After::Is(RegisterState(R::keep(Held { index: None, value, along }))))
+        Ok(After::Is(RegisterState(R::keep(Held { index: None, mac: None, value, along }))))
     }
 
     /// The kernel may take a value and make another of it.
@@ -83,10 +83,13 @@ impl<R: JournaledRegister> Effect for Sets<'_, R> {
         let (opened, listing) = (kernel.at(place)?, Listing::default());
         let link = match was.index {
             None => None,
-            Some(index) => match opened.netlink.link_at(moved.now(place, index))? {
-                None => return Ok(Undone::Gone.into()),
-                link => link,
-            },
+            Some(index) => {
+                let found = opened.netlink.link_at(moved.now(place, index))?;
+                match found.filter(|found| was.is_of(found, register.link())) {
+                    None => return Ok(Undone::Gone.into()),
+                    link => link,
+                }
+            }
         };
         let at = At::new(opened, &listing, link);
         let Some(found) = self.read_if_there(&at)? else { return Ok(Undone::Gone.into()) };

@@ -1,12 +1,14 @@
 //! Undo after another program has changed something, and apply when something is in the way.
 
+use linux::netlink::Netlink;
+use linux::sysctl::{self, Key};
 use plan::{
     ApplyError, Fault, Journal, Kernel, Place, Plan, SetLinkMaster, SetLinkMtu, SetLinkUp, SetQueueCpus,
     Step, StepError, Undone, undo_in_boot,
 };
 use testkit::{require_root, run, shell};
 
-use crate::sample::{Sample, address, bridge, ifname, ip, net, sysctl_step, table, veth};
+use crate::sample::{Sample, address, bridge, ensured_bridge, ifname, ip, net, sysctl_step, table, veth};
 use crate::scene::Scene;
 
 fn plan_of(steps: &[(Place, Step)]) -> Plan {
@@ -365,4 +367,45 @@ ip netns exec HOME sysctl -qw net.ipv6.conf.own0.forwarding=0",
     scene.assert_as_before("after a step that had nothing to do");
     assert_eq!(scene.outcomes(), [Undone::AlreadySo]);
     scene.assert_as_before("after undo");
+}
+
+/// The link is gone, and another program has moved one in from a namespace where it had the same index.
+#[test]
+fn a_link_that_came_with_the_index_of_ours_is_not_ours() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let up = Step::from(SetLinkUp { link: ifname("hgv0") });
+    scene.apply_steps(&[scene.home(veth("hgv0", "hgv1", None)), scene.home(up)]).unwrap();
+    scene.world.add("third");
+    let (home, third) = (&scene.sample.home, scene.world.name("third"));
+    let netlink = Netlink::open_in(&scene.world.open("home")).unwrap();
+    let index = netlink.index_of(&ifname("hgv0")).unwrap();
+    shell(&format!(
+        "ip -n {home} link del hgv0
+         ip -n {third} link add theirs index {index} type veth peer name their1
+         ip -n {third} link set theirs netns {home}
+         ip -n {home} link set theirs up"
+    ));
+    assert_eq!(netlink.index_of(&ifname("theirs")).unwrap(), index);
+    assert_eq!(scene.outcomes(), [Undone::Gone, Undone::Gone]);
+    let theirs = netlink.link(&ifname("theirs")).unwrap();
+    assert!(theirs.is_some_and(|link| link.up));
+}
+
+/// Its process died before it made the link, and somebody makes one of that name himself.
+#[test]
+fn a_link_of_the_name_is_not_ours_where_none_was_made() {
+    if !require_root() {
+        return;
+    }
+    for step in [ensured_bridge("hgbe0"), bridge("hgbe0")] {
+        let scene = Scene::new();
+        let plan = plan_of(&[scene.home(step)]);
+        scene.apply(&plan, Fault::BeforeStep(0)).unwrap_err();
+        shell(&format!("ip -n {} link add hgbe0 type bridge", scene.sample.home));
+        let found = scene.outcomes();
+        assert!(is_changed("bridge link hgbe0")(&found[0]), "{found:?}");
+    }
 }
