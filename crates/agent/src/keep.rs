@@ -134,7 +134,7 @@ impl KeptNode {
             settings,
             home,
             keeper,
-            kernel: Kernel::new()?,
+            kernel: Kernel::new()?.keeping_announced_routes(),
             netlink: Netlink::open()?,
             reasons: ReasonLog::default(),
             change_log: ChangeLog::default(),

@@ -66,7 +66,7 @@ impl Proposal {
             skipped: vec![],
             conflicts: vec![],
         };
-        let mut kernel = Kernel::new()?;
+        let mut kernel = Kernel::new()?.keeping_announced_routes();
         for wish in wishes {
             let setting = wish.wanted.setting.clone();
             if setting.lives == Lives::Interrupts && proposal.makes_queues() {

@@ -37,7 +37,7 @@ impl Home {
 
     /// The kernel of the calling thread's namespace.
     pub(crate) fn kernel(&self) -> Result<Kernel, Failure> {
-        let mut kernel = Kernel::new().map_err(|error| refused(&error))?;
+        let mut kernel = Kernel::new().map_err(|error| refused(&error))?.keeping_announced_routes();
         kernel.inject(self.fault);
         Ok(kernel)
     }

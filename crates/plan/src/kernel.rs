@@ -25,6 +25,8 @@ pub struct Kernel {
     pub(crate) claims: PathBuf,
     /// The step that is being applied.
     pub(crate) owner: Option<Owner>,
+    /// See [`Kernel::keeping_announced_routes`].
+    keeps_announced_routes: bool,
     /// Bpf links that undo has unpinned. They end after its last step: by then most of their network links are deleted,
     /// and to end them waits for nothing.
     pub(crate) unpinned: Vec<Unpinned>,
@@ -36,6 +38,8 @@ pub(crate) struct OpenNetns {
     pub(crate) netlink: Netlink,
     /// The kernel's number of the namespace; unlike an inode, none is given twice during one boot.
     pub(crate) cookie: u64,
+    /// See [`Kernel::keeping_announced_routes`].
+    pub(crate) keeps_announced_routes: bool,
     /// What the run over a plan or a journal has listed of its WireGuard devices.
     pub(crate) devices: WireGuardLists,
     sysfs: OnceCell<NetSysfs>,
@@ -55,6 +59,7 @@ impl Kernel {
             fault: Fault::None,
             claims: PathBuf::from(claims::DIRECTORY),
             owner: None,
+            keeps_announced_routes: false,
             unpinned: Vec::new(),
         })
     }
@@ -68,6 +73,13 @@ impl Kernel {
     #[must_use]
     pub fn with_claims(self, directory: impl Into<PathBuf>) -> Kernel {
         Kernel { claims: directory.into(), ..self }
+    }
+
+    /// Refuses to let a node forward IPv6 where that would take from it a route that a router has announced: undo does
+    /// not bring such a route back. For what stays, and not for a race between machines, which lasts minutes.
+    #[must_use]
+    pub fn keeping_announced_routes(self) -> Kernel {
+        Kernel { keeps_announced_routes: true, ..self }
     }
 
     /// Removes the claims of units that lost their journals, on namespaces that are gone, as the first claim on another
@@ -91,7 +103,10 @@ impl Kernel {
     pub(crate) fn at(&mut self, place: &Place) -> Result<&OpenNetns, linux::Error> {
         match self.open.entry(place.clone()) {
             Entry::Occupied(opened) => Ok(opened.into_mut()),
-            Entry::Vacant(vacant) => Ok(vacant.insert(OpenNetns::open(&self.host, place)?)),
+            Entry::Vacant(vacant) => {
+                let opened = OpenNetns::open(&self.host, place, self.keeps_announced_routes)?;
+                Ok(vacant.insert(opened))
+            }
         }
     }
 
@@ -141,7 +156,7 @@ impl Kernel {
 }
 
 impl OpenNetns {
-    fn open(host: &Netns, place: &Place) -> Result<OpenNetns, linux::Error> {
+    fn open(host: &Netns, place: &Place, keeps_announced_routes: bool) -> Result<OpenNetns, linux::Error> {
         let netns = match place {
             Place::Host => host.try_clone()?,
             Place::Netns(name) => Netns::open(name)?,
@@ -153,7 +168,19 @@ impl OpenNetns {
         let (nftables, wireguard) = (OnceCell::new(), OnceCell::new());
         let (xfrm, rdma) = (OnceCell::new(), OnceCell::new());
         let devices = WireGuardLists::default();
-        Ok(OpenNetns { netns, netlink, cookie, devices, sysfs, ethtool, nftables, wireguard, xfrm, rdma })
+        Ok(OpenNetns {
+            netns,
+            netlink,
+            cookie,
+            keeps_announced_routes,
+            devices,
+            sysfs,
+            ethtool,
+            nftables,
+            wireguard,
+            xfrm,
+            rdma,
+        })
     }
 
     /// The namespace's own /sys; few steps need it.

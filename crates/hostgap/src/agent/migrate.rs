@@ -83,7 +83,7 @@ fn take_over(args: &Args, site: &Site<'_>) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let switched = migrate::take_over(site, &flannel, &pods, &mut Kernel::new()?)?;
+    let switched = migrate::take_over(site, &flannel, &pods, &mut Kernel::new()?.keeping_announced_routes())?;
     print_flannel(&flannel)?;
     print_files(&switched, "set aside")?;
     print_rules()?;

@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args.request.request()?.wait_for_objects(most)?;
     }
     let held = args.state.store().hold()?;
-    let mut kernel = Kernel::new()?;
+    let mut kernel = Kernel::new()?.keeping_announced_routes();
     settle(&held, &mut kernel)?;
     refuse_beside_unconfirmed(held.store())?;
     // Read under the lock, so that no other tuning changes it in between.

@@ -5,7 +5,11 @@
 //! that never had a value of its own (`devinet_copy_dflt_conf`, `neigh_copy_dflt_parms`); an algorithm that becomes the
 //! machine's default is allowed to everybody from then on (`tcp_set_default_congestion_control`). All those values are
 //! kept and put back one by one.
+//!
+//! Two things that follow are no parameters, and are not put back: with IPv4's forwarding the kernel turns LRO off at
+//! every link (`dev_disable_lro`), and with IPv6's it forgets what routers have announced ([`announced`]).
 
+mod announced;
 mod code;
 
 use std::collections::BTreeMap;
@@ -70,7 +74,11 @@ impl Register for SetSysctl {
 
     fn refusal(&self, at: &At<'_>, was: &String) -> Result<Option<String>, StepError> {
         let turns_off = self.key.as_str().ends_with("/disable_ipv6");
-        if turns_off && same(&self.value, "1") && !same(was, "1") { self.loses_address(at) } else { Ok(None) }
+        if turns_off && same(&self.value, "1") && !same(was, "1") {
+            return self.loses_address(at);
+        }
+        let begins = announced::lets_forward(&self.key) && same(was, "0") && !same(&self.value, "0");
+        if begins && at.opened.keeps_announced_routes { announced::lost_by(self, at) } else { Ok(None) }
     }
 
     /// Outside `net` there is one value for the whole machine.

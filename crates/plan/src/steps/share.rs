@@ -230,17 +230,25 @@ impl SharedStep<'_> {
     }
 
     /// From what the step is done again, where it is not so any more; `None`: another program has made something else
-    /// of it.
-    fn goes_on_from(claim: &Claim, now: impl FnOnce() -> Option<Before>) -> Option<Before> {
-        let before = claim.before.as_ref()?;
+    /// of it. An error says why it may not be done now, though nothing was changed.
+    fn goes_on_from(
+        claim: &Claim,
+        now: impl FnOnce() -> Result<Before, StepError>,
+    ) -> Result<Option<Before>, StepError> {
+        let Some(before) = &claim.before else { return Ok(None) };
         if claim.after.is_none() {
-            return Some(before.clone());
+            return Ok(Some(before.clone()));
         }
-        match (before, now()?) {
+        let now = match now() {
+            Err(refused @ StepError::Refused { .. }) => return Err(refused),
+            Err(_) => return Ok(None),
+            Ok(now) => now,
+        };
+        Ok(match (before, now) {
             // What was found there and is gone belongs to the claim when it is made.
             (Before::Present, Before::Absent) => Some(Before::Absent),
             (before, now) => (now == *before).then_some(now),
-        }
+        })
     }
 
     /// Does the step unless it is done. A unit may have died before it did it, and another one after it took it back.
@@ -257,7 +265,7 @@ impl SharedStep<'_> {
         if is_so && (claim.before.is_none() || claim.after.is_some()) {
             return Ok(());
         }
-        match Self::goes_on_from(claim, || effect.before(kernel, place).ok()) {
+        match Self::goes_on_from(claim, || effect.before(kernel, place))? {
             Some(before) => {
                 if claim.before.as_ref() != Some(&before) {
                     // Written down first: whoever dies after it was made leaves none that nobody owns.

@@ -28,6 +28,7 @@ mod sample;
 mod scene;
 mod service;
 mod share;
+mod share_beside;
 mod show;
 mod splice;
 mod transactions;

@@ -5,7 +5,9 @@
 use linux::netlink::Netlink;
 use linux::sysctl::{self, Key};
 use linux::{IfName, Link, LinkKind, NetnsName};
-use plan::{ApplyError, Book, Fault, Journal, Kernel, Place, Plan, SetSysctl, Step, StepError, Undone, Unit};
+use plan::{
+    ApplyError, Book, Fault, Journal, Kernel, Place, Plan, SetSysctl, Step, StepError, Survey, Undone, Unit,
+};
 use testkit::{World, dump, require_root};
 
 use crate::sample::{bridge, ensured_bridge};
@@ -13,15 +15,15 @@ use crate::sample::{bridge, ensured_bridge};
 const KEY: &str = "net/ipv4/conf/all/rp_filter";
 
 /// The units of a book, and a namespace that belongs to none of them.
-struct Scene {
+pub(crate) struct Scene {
     world: World,
-    name: NetnsName,
+    pub(crate) name: NetnsName,
     root: tempfile::TempDir,
 }
 
 impl Scene {
     /// `None`, with the skip recorded, without root.
-    fn new() -> Option<Scene> {
+    pub(crate) fn new() -> Option<Scene> {
         if !require_root() {
             return None;
         }
@@ -31,21 +33,21 @@ impl Scene {
         Some(Scene { world, name, root: tempfile::tempdir().unwrap() })
     }
 
-    fn unit(&self, id: &str) -> Unit {
+    pub(crate) fn unit(&self, id: &str) -> Unit {
         Book::at(self.root.path().join("cni")).begin_as(id).unwrap()
     }
 
-    fn kernel(&self) -> Kernel {
+    pub(crate) fn kernel(&self) -> Kernel {
         Kernel::new().unwrap().with_claims(self.root.path().join("claims"))
     }
 
-    fn shared(&self, step: impl Into<Step>) -> Plan {
+    pub(crate) fn shared(&self, step: impl Into<Step>) -> Plan {
         let mut plan = Plan::new();
         plan.push(&Place::Netns(self.name.clone()), Step::Share(Box::new(step.into())));
         plan
     }
 
-    fn apply(&self, unit: &Unit, step: impl Into<Step>) -> Result<(), ApplyError> {
+    pub(crate) fn apply(&self, unit: &Unit, step: impl Into<Step>) -> Result<(), ApplyError> {
         self.apply_until(unit, step, Fault::None)
     }
 
@@ -56,7 +58,7 @@ impl Scene {
     }
 
     #[track_caller]
-    fn take_back(&self, unit: Unit, expected: &Undone) {
+    pub(crate) fn take_back(&self, unit: Unit, expected: &Undone) {
         let outcomes = unit.take_back(&mut self.kernel()).unwrap();
         let undone: Vec<&Undone> = outcomes
             .iter()
@@ -67,7 +69,7 @@ impl Scene {
         unit.end().unwrap();
     }
 
-    fn value(&self) -> String {
+    pub(crate) fn value(&self) -> String {
         let key = Key::new(KEY).unwrap();
         let text = self.world.open("home").run(|| sysctl::read(&key)).unwrap().unwrap().unwrap();
         text.trim().to_owned()
@@ -75,14 +77,14 @@ impl Scene {
 
     /// Checks that no claim is left.
     #[track_caller]
-    fn assert_unclaimed(&self) {
+    pub(crate) fn assert_unclaimed(&self) {
         let names = std::fs::read_dir(self.root.path().join("claims")).unwrap();
         let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["lock"]);
     }
 }
 
-fn parameter(value: &str) -> SetSysctl {
+pub(crate) fn parameter(value: &str) -> SetSysctl {
     SetSysctl { key: Key::new(KEY).unwrap(), value: value.to_owned() }
 }
 
