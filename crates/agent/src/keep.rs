@@ -360,7 +360,7 @@ impl KeptNode {
         let installation = installation(&self.home, facts, dirs, &conf);
         let installed = installation.install().map_err(|error| error.to_string())?;
         if self.settings.installs_cli {
-            install::install_cli(dirs).map_err(|error| error.to_string())?;
+            install::install_cli(&self.home, dirs).map_err(|error| error.to_string())?;
         }
         info!(file = %installed.conflist.0.display(), mtu = wanted.mtu, "container runtimes have the network");
         if let Some(lost) = lost.flatten() {

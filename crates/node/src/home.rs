@@ -42,6 +42,11 @@ impl Home {
         Ok(kernel)
     }
 
+    /// What processes lock that install the plugin or remove it.
+    pub(crate) fn install_lock(&self) -> PathBuf {
+        self.run.join("install.lock")
+    }
+
     /// What stands once for each network.
     pub(crate) fn networks(&self) -> Book {
         Book::at(self.run.join("cni-networks"))

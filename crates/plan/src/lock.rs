@@ -67,16 +67,6 @@ pub fn exclusive(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes the lock on a directory, which must be there. Waits as long as another process has it.
-///
-/// # Errors
-/// The directory cannot be opened.
-pub fn directory(path: &Path) -> io::Result<File> {
-    let directory = File::open(path)?;
-    flock(&directory, FlockOperation::LockExclusive)?;
-    Ok(directory)
-}
-
 /// Waits until no process holds the lock alone, and keeps it so. For those that only look: it takes no right to write,
 /// and `None` says that the file is not there.
 ///

@@ -84,10 +84,11 @@ const CLI: &str = "hostgap-cli";
 ///
 /// # Errors
 /// Another program has the name, or the file cannot be written.
-pub fn install_cli(dirs: &RuntimeDirs) -> Result<Change, InstallError> {
+pub fn install_cli(home: &Home, dirs: &RuntimeDirs) -> Result<Change, InstallError> {
     let this = Path::new("/proc/self/exe");
     let content = fs::read(this).map_err(InstallError::file("read", this))?;
-    put_program(&dirs.bin, CLI, &content)
+    let _lock = locked(home)?;
+    put_program(&dirs.bin.join(CLI), &content)
 }
 
 /// What becomes of a file.
@@ -169,21 +170,16 @@ impl Installation<'_> {
             let made = DirBuilder::new().recursive(true).mode(0o755).create(directory);
             made.map_err(InstallError::file("create", directory))?;
         }
-        let program = self.write_program()?;
-        let _lock = locked(&self.dirs.conf)?;
-        // An uninstallation holds this lock while it removes the program, and may have just done so.
-        self.write_program()?;
+        let _lock = locked(self.home)?;
+        let program = self.program_path();
+        let change = put_program(&program, &self.own_program()?)?;
+        let program = (program, change);
         let path = planned.conflist.0;
         // Another process may have written since it was looked at.
         let change = self.judge_conflist(&path, &planned.text)?;
         write(&path, change, planned.text.as_bytes(), CONFLIST_MODE)?;
         let conflist = (path, change);
         Ok(Installed { program, conflist, ..planned })
-    }
-
-    fn write_program(&self) -> Result<(PathBuf, Change), InstallError> {
-        let change = put_program(&self.dirs.bin, PLUGIN, &self.own_program()?)?;
-        Ok((self.program_path(), change))
     }
 
     fn program_path(&self) -> PathBuf {
@@ -225,11 +221,9 @@ impl Installation<'_> {
     }
 }
 
-fn put_program(directory: &Path, name: &str, content: &[u8]) -> Result<Change, InstallError> {
-    let _lock = locked(directory)?;
-    let path = directory.join(name);
-    let change = judge_program(&path, content)?;
-    write(&path, change, content, PROGRAM_MODE)?;
+fn put_program(path: &Path, content: &[u8]) -> Result<Change, InstallError> {
+    let change = judge_program(path, content)?;
+    write(path, change, content, PROGRAM_MODE)?;
     Ok(change)
 }
 
@@ -243,9 +237,15 @@ fn judge_program(path: &Path, content: &[u8]) -> Result<Change, InstallError> {
     if is_ours { Ok(Change::Replaced) } else { Err(InstallError::ForeignProgram(path.to_owned())) }
 }
 
-/// The lock under which files of a directory come and go. Two processes that install do so one after the other.
-fn locked(directory: &Path) -> Result<fs::File, InstallError> {
-    lock::directory(directory).map_err(InstallError::file("lock", directory))
+/// The lock under which files of runtimes' directories come and go: processes that install or uninstall do so one after
+/// the other. It is on a file of ours, since every user may read those directories, and so lock them.
+fn locked(home: &Home) -> Result<fs::File, InstallError> {
+    let path = home.install_lock();
+    if let Some(directory) = path.parent() {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(directory);
+        made.map_err(InstallError::file("create", directory))?;
+    }
+    lock::exclusive(&path).map_err(InstallError::file("lock", &path))
 }
 
 fn write(path: &Path, change: Change, content: &[u8], mode: u32) -> Result<(), InstallError> {

@@ -1,10 +1,8 @@
 //! Takes the plugin out of a runtime's directories again, as far as no container needs it.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
-
-use plan::lock;
 
 use super::CLI;
 use super::RuntimeDirs;
@@ -60,10 +58,7 @@ pub fn uninstall(
     let mut conflists = Vec::new();
     let mut needed_by = Vec::new();
     // Held to the end, so that no configuration comes while the program goes.
-    let _conf = match lock::directory(&dirs.conf) {
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        locked => Some(locked.map_err(InstallError::file("lock", &dirs.conf))?),
-    };
+    let _lock = super::locked(home)?;
     for (path, of) in configurations_of_ours(&dirs.conf)? {
         if network.is_some_and(|network| network != of) {
             needed_by.push(path);
@@ -113,7 +108,6 @@ fn remove_program(program: &Path) -> Result<Option<LeftProgram>, InstallError> {
         return Ok(Some(LeftProgram::Foreign));
     }
     let directory = program.parent().expect("it lies in a directory");
-    let _bin = super::locked(directory)?;
     let links = links_to(program, directory).map_err(InstallError::file("list", directory))?;
     if !links.is_empty() {
         return Ok(Some(LeftProgram::Linked(links)));

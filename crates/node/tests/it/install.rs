@@ -152,16 +152,33 @@ fn the_program_of_all_commands_comes_and_goes_with_the_plugin() {
     host.install(&network("ptp")).unwrap();
     let cli = host.dirs().bin.join("hostgap-cli");
     fs::write(&cli, "a script of this node").unwrap();
-    let refused = install_cli(&host.dirs()).unwrap_err().to_string();
+    let refused = install_cli(&host.scene.home(), &host.dirs()).unwrap_err().to_string();
     assert!(refused.contains("hostgap-cli: it is another program"), "{refused}");
     assert_eq!(host.uninstall(None).left, None);
     assert_eq!(host.files(), std::slice::from_ref(&cli));
     fs::remove_file(&cli).unwrap();
     host.install(&network("ptp")).unwrap();
-    assert_eq!(install_cli(&host.dirs()).unwrap(), Change::Written);
-    assert_eq!(install_cli(&host.dirs()).unwrap(), Change::Unchanged);
+    assert_eq!(install_cli(&host.scene.home(), &host.dirs()).unwrap(), Change::Written);
+    assert_eq!(install_cli(&host.scene.home(), &host.dirs()).unwrap(), Change::Unchanged);
     assert_eq!(mode(&cli), 0o755);
     assert_eq!((host.uninstall(None).left, host.files()), (None, vec![]));
+}
+
+/// Every user can read a runtime's directories, and so lock them for as long as it likes.
+#[test]
+fn nobody_else_keeps_the_plugin_from_being_installed() {
+    let Some(host) = Host::new() else { return };
+    host.install(&network("ptp")).unwrap();
+    let dirs = host.dirs();
+    let locked = [&dirs.bin, &dirs.conf].map(|path| {
+        let directory = fs::File::open(path).unwrap();
+        directory.lock_shared().unwrap();
+        directory
+    });
+    let _ = host.uninstall(None);
+    host.install(&network("ptp")).unwrap();
+    install_cli(&host.scene.home(), &dirs).unwrap();
+    drop(locked);
 }
 
 /// A copy of a program that is written just now would be none that a runtime can start.
