@@ -211,6 +211,12 @@ impl SharedStep<'_> {
         }
         let placed = Placed { place: place.clone(), step: claim.step.clone() };
         let intent = Intent { seq: 0, placed, netns_cookie: None, before: Before::Absent };
+        if let (step, Some(past)) = claimed(&intent, claim.clone())
+            && let Some(why) = step.effect().in_use(kernel, &past)?
+        {
+            let why = format!("{why}; it stays as units that are gone had it until these are gone too");
+            return Err(StepError::Refused { why });
+        }
         self.put_back(kernel, &intent, claim, &MovedBack::default())?;
         Ok(None)
     }

@@ -3,9 +3,35 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
 use linux::sysctl::Key;
-use plan::{Kernel, SetSysctl, Undone, Unit};
+use linux::{IfName, Link, LinkKind};
+use plan::{Kernel, SetSysctl, Step, Undone, Unit};
 
 use crate::share::Scene;
+
+/// Its units have lost their journals, and a new one wants a bridge of another MTU.
+#[test]
+fn what_the_gone_shared_is_not_taken_from_ports_of_another_program() {
+    let Some(scene) = Scene::new() else { return };
+    let bridge = |mtu| {
+        let name = IfName::new("br0").unwrap();
+        Step::EnsureLink(Link { name, kind: LinkKind::Bridge, mtu: Some(mtu), mac: None })
+    };
+    let first = scene.unit("first");
+    scene.apply(&first, bridge(1500)).unwrap();
+    let in_home = |command: &str| testkit::shell(&format!("ip netns exec {} ip link {command}", scene.name));
+    let _ = in_home("add other0 master br0 type veth peer name other1");
+    first.discard().unwrap();
+    let second = scene.unit("second");
+    let refused = scene.apply(&second, bridge(1400)).unwrap_err().to_string();
+    assert!(refused.contains("link br0 has ports of another program: other0"), "{refused}");
+    assert!(in_home("show master br0").contains("other0"));
+    second.discard().unwrap();
+    let _ = in_home("del other0");
+    let third = scene.unit("third");
+    scene.apply(&third, bridge(1400)).unwrap();
+    scene.take_back(third, &Undone::Restored);
+    scene.assert_unclaimed();
+}
 
 /// The kernel forgets what a router has announced when a node begins to forward, unless its link takes announcements
 /// also then.
