@@ -15,6 +15,8 @@ pub enum Fault {
     AfterStep(usize),
     /// A shared step fails after its claim was written and before it is done.
     InClaim,
+    /// Netfilter does not say what connections it tracks.
+    InTracking,
     /// Nothing at all happens any more once the journal has this many lines, the header among them; as if the
     /// process was killed there.
     DeadAfterLine(usize),

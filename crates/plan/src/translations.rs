@@ -9,6 +9,7 @@
 //! It is done once, behind the last step: netfilter's table has no order by port, and all of it is looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
@@ -16,7 +17,7 @@ use linux::netlink::{Conntrack, TrackedUdp};
 use linux::nft::{Datum, Element};
 
 use crate::kernel::OpenNetns;
-use crate::{Kernel, Place, Placed, Step};
+use crate::{Fault, Kernel, Place, Placed, Step};
 
 /// How many ports netfilter is asked for one by one, at most; for more, all of UDP comes in one answer. With 200,000
 /// connections the first takes 53 ms of a CPU for a port, the second 340 ms (Linux 6.18).
@@ -90,6 +91,9 @@ pub(crate) fn forget_outdated(
     kernel: &mut Kernel,
 ) -> linux::Result<()> {
     for (place, changed) in changed {
+        if kernel.fault == Fault::InTracking {
+            return Err(linux::Error::new("list connections", io::Error::other("a fault was injected")));
+        }
         let opened = kernel.at(&place)?;
         let conntrack = Conntrack::open_in(&opened.netns)?;
         for ipv6 in [false, true] {

@@ -151,10 +151,6 @@ impl Run<'_> {
     fn backwards(&mut self, pasts: Vec<Past>) {
         let mut inside: BTreeMap<NetnsName, Vec<Past>> = BTreeMap::new();
         self.translations_left = pasts.iter().filter(|past| is_translation(past)).count();
-        // An interrupted run may have undone the last of them.
-        if self.translations_left == 0 {
-            self.forget_outdated();
-        }
         for past in pasts.into_iter().rev() {
             if self.dead {
                 return;
@@ -197,7 +193,7 @@ impl Run<'_> {
         if attempted.as_ref().is_err_and(StepError::is_vanished) {
             attempted = self.attempt(past);
         }
-        let (undone, index) = match attempted {
+        let (mut undone, index) = match attempted {
             Ok(steps::UndoOutcome { undone, index }) => (undone, index),
             Err(why) => {
                 self.note_staying(&past.intent.placed, &why);
@@ -205,24 +201,28 @@ impl Run<'_> {
             }
         };
         self.moved.note(&past.intent.placed.place, &past.intent.before, index);
-        let entry = Entry::Undone { seq: past.intent.seq, outcome: undone.clone(), index };
-        self.record(std::slice::from_ref(past), &undone, vec![entry]);
         if undone.is_final() && is_translation(past) {
             self.translations_left -= 1;
-            if self.translations_left == 0 && !self.dead {
-                self.forget_outdated();
+            if self.translations_left == 0
+                && let Err(why) = self.forget_outdated(past.intent.seq)
+            {
+                // Not final: another run finds it gone, and asks again.
+                undone =
+                    Undone::Failed { why: format!("it is gone, but connections may go on by it: {why}") };
             }
         }
+        let entry = Entry::Undone { seq: past.intent.seq, outcome: undone.clone(), index };
+        self.record(std::slice::from_ref(past), &undone, vec![entry]);
         undone
     }
 
     /// Lets netfilter forget the connections that the translations had led which are undone, now or in an earlier
-    /// run. That is done before the other steps: as long as one of those is open, a later run does it again if
-    /// this one is interrupted.
-    fn forget_outdated(&mut self) {
-        let open: BTreeSet<u64> = self.journal.open_intents().map(|intent| intent.seq).collect();
+    /// run. `last` is the last of them, which is not written down as undone before that is done: a later run does it
+    /// again if this one is interrupted, or if netfilter does not answer.
+    fn forget_outdated(&mut self, last: u64) -> Result<(), linux::Error> {
+        let mut open: BTreeSet<u64> = self.journal.open_intents().map(|intent| intent.seq).collect();
+        open.remove(&last);
         let mut changed: BTreeMap<Place, Vec<Changed>> = BTreeMap::new();
-        let mut last = None;
         for Intent { seq, placed, netns_cookie, .. } in
             self.journal.entries().iter().filter_map(Entry::intent)
         {
@@ -230,13 +230,9 @@ impl Run<'_> {
             let is_there = |cookie| self.kernel.is_still(&placed.place, cookie).unwrap_or(false);
             if netns_cookie.is_some_and(is_there) {
                 changed.entry(placed.place.clone()).or_default().push(gone);
-                last = Some((*seq, placed.clone()));
             }
         }
-        if let (Err(why), Some((seq, placed))) = (translations::forget_outdated(changed, self.kernel), last) {
-            let why = format!("it is gone, but connections may go on by it: {why}");
-            self.results.insert(seq, (placed, Undone::Failed { why }));
-        }
+        translations::forget_outdated(changed, self.kernel)
     }
 
     fn note_staying(&mut self, placed: &Placed, why: &StepError) {

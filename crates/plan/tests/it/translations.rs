@@ -107,3 +107,21 @@ fn a_client_follows_wherever_undo_was_interrupted() {
         assert_eq!(answered_from(&scene, &client), ["127.0.0.1:8080"], "after {undone} steps");
     }
 }
+
+/// Undo is not at its end before netfilter has answered: nothing else would make the client follow.
+#[test]
+fn a_client_follows_when_netfilter_answers_again() {
+    let Some((scene, client)) = scene() else { return };
+    scene.apply(&plan(&scene.sample.home()), Fault::None).expect("the plan can be applied");
+    assert_eq!(answered_from(&scene, &client), ["127.0.0.1:81"]);
+    let mut journal = Journal::open(&scene.path()).expect("the journal is sound");
+    let mut kernel = Kernel::new().expect("the kernel can be opened");
+    kernel.inject(Fault::InTracking);
+    let results = undo(&mut journal, &mut kernel);
+    let failed: Vec<_> = results.iter().filter(|(_, undone)| !undone.is_final()).collect();
+    assert!(failed.len() == 1 && !journal.is_undone(), "{results:?}");
+    drop(journal);
+    let (_, journal) = scene.undo();
+    assert!(journal.is_undone());
+    assert_eq!(answered_from(&scene, &client), ["127.0.0.1:8080"]);
+}
