@@ -193,9 +193,13 @@ impl Directory {
         fs::write(&path, address.to_string()).map_err(IpamError::file("write", &path))
     }
 
-    /// The notes of ours; empty if they cannot be read.
-    pub(crate) fn notes(&self) -> Vec<u8> {
-        fs::read(self.path.join(RELEASED)).unwrap_or_default()
+    /// The notes of ours; empty if there are none.
+    pub(crate) fn notes(&self) -> Result<Vec<u8>, IpamError> {
+        let path = self.path.join(RELEASED);
+        match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            read => read.map_err(IpamError::file("read", &path)),
+        }
     }
 
     /// Whether notes were ever written here, whatever has become of them.

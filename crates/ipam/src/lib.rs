@@ -2,7 +2,9 @@
 //!
 //! A [`Store`] is a directory of a network with a file for each reserved address, in exactly the format of the CNI
 //! project's plugin `host-local`. A node can change from one to the other and back, or use both at once, and no address
-//! is lost or given twice:
+//! is lost or given twice, unless both are used in a boot and the clock is set forward by more than ten seconds between
+//! the first reservation of `host-local` and that of a [`Store`]: to this, the earlier ones look as if they were of the
+//! boot before ([`Store::release_of_earlier_boots`]).
 //!
 //! | file | content |
 //! |---|---|

@@ -172,7 +172,7 @@ impl Store {
     pub fn release_of_earlier_boots(&self) -> Result<Vec<(IpAddr, Holder)>, IpamError> {
         let Some(directory) = Directory::lock_if_there(&self.path)? else { return Ok(Vec::new()) };
         // Where the id of the boot is unknown, an earlier call cannot be known either.
-        let Some(mut notes) = self.notes(&directory) else { return Ok(Vec::new()) };
+        let Some(mut notes) = self.notes(&directory)? else { return Ok(Vec::new()) };
         self.sweep(&directory, &mut notes)
     }
 
@@ -226,7 +226,7 @@ impl Store {
     pub fn left(&self, sets: &RangeSets) -> Result<Vec<u128>, IpamError> {
         let mut busy: BTreeSet<IpAddr> = sets.gateways().iter().copied().collect();
         if let Some(directory) = Directory::look(&self.path)? {
-            let is_swept = self.notes(&directory).is_none_or(|notes| notes.is_swept);
+            let is_swept = self.notes(&directory)?.is_none_or(|notes| notes.is_swept);
             let now = self.boot.now();
             for address in listing_of(&directory)?.reserved.into_keys() {
                 if is_swept || !is_older(&directory, address, &now)? {
@@ -238,16 +238,18 @@ impl Store {
     }
 
     /// What is noted of this boot; `None` where the boot has no id. A directory without any notes is another program's,
-    /// and counts as swept.
-    fn notes(&self, directory: &Directory) -> Option<Released> {
-        let mut notes = Released::read(&directory.notes(), &self.boot.id()?);
+    /// and counts as swept. Notes that cannot be read now may say the same: to sweep once more could release addresses
+    /// of this boot.
+    fn notes(&self, directory: &Directory) -> Result<Option<Released>, IpamError> {
+        let Some(id) = self.boot.id() else { return Ok(None) };
+        let mut notes = Released::read(&directory.notes()?, &id);
         notes.is_swept |= !directory.has_notes();
-        Some(notes)
+        Ok(Some(notes))
     }
 
     /// The addresses that rest, the oldest first, after the sweep of this boot.
     fn resting(&self, directory: &Directory) -> Result<Vec<IpAddr>, IpamError> {
-        let Some(mut notes) = self.notes(directory) else { return Ok(Vec::new()) };
+        let Some(mut notes) = self.notes(directory)? else { return Ok(Vec::new()) };
         self.sweep(directory, &mut notes)?;
         Ok(notes.resting(self.boot.now().since_boot, self.quarantine))
     }
@@ -263,7 +265,7 @@ impl Store {
         // Before the files go: if this process is killed between the two, an address rests that is still reserved,
         // which means nothing. The other order would give it away at once.
         if !addresses.is_empty()
-            && let Some(mut notes) = self.notes(directory)
+            && let Ok(Some(mut notes)) = self.notes(directory)
         {
             notes.add(&addresses, self.boot.now().since_boot, self.quarantine);
             // To keep the address would be worse than to give it too early.

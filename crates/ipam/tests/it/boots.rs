@@ -110,3 +110,27 @@ fn what_the_next_reservation_would_release_counts_as_left() {
     fs::remove_file(after.path().join(".hostgap-released")).unwrap();
     assert_eq!(after_an_hour(root.path(), "z", now + 24 * HOUR).left(&full).unwrap(), [0]);
 }
+
+/// To sweep a second time in a boot, after the clock was set forward, would give addresses twice that pods have.
+#[test]
+fn notes_that_cannot_be_read_are_not_taken_for_none() {
+    let (root, _) = store();
+    let now = SystemTime::now();
+    let store = after_an_hour(root.path(), "x", now);
+    store.reserve(&key("a"), &sets(DUAL), &[]).unwrap();
+    let had = all(&store);
+    // Everybody is refused to read a directory as a file.
+    let notes = store.path().join(".hostgap-released");
+    fs::rename(&notes, root.path().join("notes")).unwrap();
+    fs::create_dir(&notes).unwrap();
+    let later = after_an_hour(root.path(), "x", now + 24 * HOUR);
+    assert!(later.release_of_earlier_boots().is_err());
+    assert!(later.reserve(&key("b"), &sets(DUAL), &[]).is_err());
+    assert!(later.left(&sets(DUAL)).is_err());
+    assert_eq!(all(&later), had);
+    // What a container gives back is free all the same.
+    later.release(&key("a")).unwrap();
+    fs::remove_dir(&notes).unwrap();
+    fs::rename(root.path().join("notes"), &notes).unwrap();
+    later.reserve(&key("b"), &sets(DUAL), &[]).unwrap();
+}
