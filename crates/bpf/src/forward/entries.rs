@@ -82,9 +82,9 @@ pub fn add_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<()> {
         let attempted = format!("add a tunnel to {} in {}", tunnel.prefix, folder.display());
         return Err(Error::new(attempted, std::io::Error::from(rustix::io::Errno::EXIST)));
     }
-    tunnel.entry().add(folder)?;
-    count_prefixes(folder, tunnel.remote, |prefixes| prefixes + 1)
-        .map_err(|error| error.and_left(tunnel.entry().remove(folder).map(drop)))
+    // Counted first: a process that dies between the two leaves no entry, and `remove_tunnel` counts anew then.
+    count_prefixes(folder, tunnel.remote, |prefixes| prefixes + 1)?;
+    tunnel.entry().add(folder).map_err(|error| error.and_left(tunnel.count_anew(folder)))
 }
 
 /// Whether packets to the prefix go by this tunnel.
@@ -93,9 +93,13 @@ pub fn has_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<bool> {
 }
 
 /// Takes the tunnel to a prefix away. Packets to it may take it for one more second. From its other end packets come as
-/// long as another prefix is reached through it.
+/// long as another prefix is reached through it: where there is no such tunnel, a process may have died when it added
+/// or removed it, and those prefixes are counted anew.
 pub fn remove_tunnel(folder: &Path, tunnel: &Tunnel) -> Result<()> {
     let _alone = pins::alone(folder)?;
+    if tunnel.entry().find_in_trie(folder)? != Some(true) {
+        return tunnel.count_anew(folder);
+    }
     tunnel.entry().remove(folder)?;
     count_prefixes(folder, tunnel.remote, |prefixes| prefixes.saturating_sub(1))
 }
@@ -156,6 +160,21 @@ impl Tunnel {
     fn entry(&self) -> Entry {
         Entry { map: "tunnels", key: bytes_of_prefix(self.prefix), value: bytes_of_tunnel(self) }
     }
+
+    /// Counts the prefixes that are reached through its other end. To do it each time would look at all other nodes for
+    /// each that comes or goes.
+    fn count_anew(&self, folder: &Path) -> Result<()> {
+        let entry = self.entry();
+        let prefixes = entry.with(folder, "list", |map| {
+            let mut prefixes = 0;
+            for key in map.keys() {
+                let found = map.lookup(&key, MapFlags::ANY)?;
+                prefixes += u32::from(found.is_some_and(|found| is_by_same_end(&found, &entry.value)));
+            }
+            Ok(prefixes)
+        })?;
+        count_prefixes(folder, self.remote, |_| prefixes)
+    }
 }
 
 impl Entry {
@@ -199,6 +218,11 @@ fn bytes_of_tunnel(tunnel: &Tunnel) -> Vec<u8> {
     let family = u32::from(family.as_raw());
     let head = [tunnel.device, family].map(u32::to_ne_bytes).concat();
     [head, words(remote).map(u32::to_ne_bytes).concat()].concat()
+}
+
+/// Whether two values of `struct tunnel` have one other end, by whichever device.
+fn is_by_same_end(one: &[u8], other: &[u8]) -> bool {
+    one.get(size_of::<u32>()..) == other.get(size_of::<u32>()..)
 }
 
 /// An IPv4 address in the first of four words.

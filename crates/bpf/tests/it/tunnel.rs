@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 use bpf::forward::{Counter, Program, Tunnel, add_tunnel, has_tunnel, remove_tunnel};
+use libbpf_rs::{MapCore as _, MapHandle};
 
 use crate::frame::{self, ETHERNET, IP_HEADER, Ipv4, WRAPPING, Wrapped, checksum, datagram, ethernet, udp};
 use crate::node::{
@@ -288,6 +289,16 @@ fn strangers_get_nothing_through_the_tunnel() {
         changed.unwrap();
         assert_eq!(arriving(Ipv4Addr::new(192, 0, 2, 77)), taken);
     }
+    remove_tunnel(&node.folder, &two).unwrap();
+    assert_eq!(arriving(Ipv4Addr::new(192, 0, 2, 77)), refused);
+    // A process that died when it removed a tunnel had not counted that yet.
+    add_tunnel(&node.folder, &one).unwrap();
+    add_tunnel(&node.folder, &two).unwrap();
+    let tunnels = MapHandle::from_pinned_path(node.folder.join("tunnels")).unwrap();
+    let mapped = Ipv4Addr::new(10, 244, 77, 0).to_ipv6_mapped().octets();
+    tunnels.delete(&[&(96_u32 + 24).to_ne_bytes()[..], &mapped].concat()).unwrap();
+    remove_tunnel(&node.folder, &one).unwrap();
+    assert_eq!(arriving(Ipv4Addr::new(192, 0, 2, 77)), taken);
     remove_tunnel(&node.folder, &two).unwrap();
     assert_eq!(arriving(Ipv4Addr::new(192, 0, 2, 77)), refused);
 }

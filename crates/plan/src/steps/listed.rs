@@ -29,6 +29,12 @@ pub(super) trait Listed: Debug {
 
     fn remove(&self, folder: &Path, index: u32) -> linux::Result<()>;
 
+    /// Brings in order what a process may have left that died when it added or removed it: it does not stand in the
+    /// maps.
+    fn settle(&self, _folder: &Path, _index: u32) -> linux::Result<()> {
+        Ok(())
+    }
+
     /// What is in its way if it is listed already.
     fn taken(&self) -> String;
 
@@ -59,6 +65,9 @@ impl<L: Listed> Effect for Lists<'_, L> {
     fn undo(&self, _: &mut Kernel, past: &Past, _: &MovedBack) -> Result<UndoOutcome, StepError> {
         let index = unlisted(&past.intent.before)?;
         if self.found(index)? == StepState::Absent {
+            if self.has_maps() {
+                self.0.settle(&pins::folder(self.0.node()), index)?;
+            }
             return Ok(absent(past.after.as_ref()).into());
         }
         self.0.remove(&pins::folder(self.0.node()), index)?;
@@ -91,11 +100,15 @@ impl<L: Listed> Effect for Lists<'_, L> {
 impl<L: Listed> Lists<'_, L> {
     /// How it stands with the link of this index. Where no program is pinned there are no maps to ask.
     fn found(&self, index: u32) -> Result<StepState, StepError> {
-        let folder = pins::folder(self.0.node());
-        if !forward::Program::FORWARD.iter().any(|program| program.pin(&folder).exists()) {
+        if !self.has_maps() {
             return Ok(StepState::Absent);
         }
-        Ok(self.0.find(&folder, index)?)
+        Ok(self.0.find(&pins::folder(self.0.node()), index)?)
+    }
+
+    fn has_maps(&self) -> bool {
+        let folder = pins::folder(self.0.node());
+        forward::Program::FORWARD.iter().any(|program| program.pin(&folder).exists())
     }
 }
 
@@ -170,6 +183,10 @@ impl Listed for Tunnel {
     }
 
     fn remove(&self, folder: &Path, index: u32) -> linux::Result<()> {
+        forward::remove_tunnel(folder, &self.entry(index))
+    }
+
+    fn settle(&self, folder: &Path, index: u32) -> linux::Result<()> {
         forward::remove_tunnel(folder, &self.entry(index))
     }
 
