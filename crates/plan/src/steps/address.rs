@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 use linux::IfName;
+use linux::sysctl::{self, Key};
 
 use super::object::Object;
 use crate::Place;
@@ -41,12 +42,20 @@ impl Object for LinkAddress<'_> {
         Ok(opened.netlink.address_add(index, self.address)?)
     }
 
-    /// With the first IPv4 address of a subnet the kernel drops the later ones of the same subnet (unless
-    /// `promote_secondaries` is on); those of others are put back.
+    /// With the first IPv4 address of a subnet the kernel drops the later ones of the same subnet, unless
+    /// `promote_secondaries` is on. It is turned on for that moment, so that those of others stay as they are. Where
+    /// that cannot be written, they are put back, without their labels and times.
     fn remove(&self, opened: &OpenNetns, index: u32) -> Result<(), StepError> {
         let netlink = &opened.netlink;
         let before = netlink.addresses_of(index)?;
-        netlink.address_del(index, self.address)?;
+        let shares_subnet = |other: &IpNet| other != self.address && other.trunc() == self.address.trunc();
+        let has_secondaries =
+            self.address.addr().is_ipv4() && before.iter().any(|info| shares_subnet(&info.address));
+        if has_secondaries {
+            self.remove_alone(opened, index)?;
+        } else {
+            netlink.address_del(index, self.address)?;
+        }
         let left = netlink.addresses_of(index)?;
         let lost = before.iter().map(|info| info.address).filter(|other| {
             other != self.address && other.addr().is_ipv4() && !left.iter().any(|info| info.address == *other)
@@ -73,5 +82,21 @@ impl Object for LinkAddress<'_> {
 
     fn removal(&self, place: &Place) -> String {
         Tool("ip", place).run(&format!("address del {} dev {}", self.address, self.link))
+    }
+}
+
+impl LinkAddress<'_> {
+    /// Removes it while the next address of the subnet takes its place, where the kernel can be told so.
+    fn remove_alone(&self, opened: &OpenNetns, index: u32) -> Result<(), StepError> {
+        let key = Key::new(format!("net/ipv4/conf/{}/promote_secondaries", self.link));
+        let key = key.expect("a link's name is no path");
+        let set = |value: &str| opened.netns.run(|| sysctl::write(&key, value));
+        let was = opened.netns.run(|| sysctl::read(&key))??;
+        let is_on = was.is_some_and(|was| was.trim() == "0") && matches!(set("1"), Ok(Ok(())));
+        let removed = opened.netlink.address_del(index, self.address);
+        if is_on {
+            set("0")??;
+        }
+        Ok(removed?)
     }
 }

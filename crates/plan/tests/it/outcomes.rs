@@ -315,10 +315,16 @@ fn a_neighbours_secondary_address_survives() {
     let scene = Scene::new();
     scene.apply_steps(&[scene.home(address("free0", "10.1.1.1/24"))]).unwrap();
     let home = scene.world.open("home");
-    run(&home, "ip", &["address", "add", "10.1.1.2/24", "dev", "free0"]);
+    let promotes = Key::new("net/ipv4/conf/free0/promote_secondaries").unwrap();
+    let promotes = || home.run(|| sysctl::read(&promotes)).unwrap().unwrap();
+    let before = promotes();
+    run(&home, "ip", &["address", "add", "10.1.1.2/24", "dev", "free0", "label", "free0:vip"]);
+    run(&home, "ip", &["address", "add", "10.1.1.3/24", "dev", "free0"]);
     assert_eq!(scene.outcomes(), [Undone::Restored]);
-    let addresses = run(&home, "ip", &["-br", "address", "show", "free0"]);
-    assert!(addresses.contains("10.1.1.2/24") && !addresses.contains("10.1.1.1"), "{addresses}");
+    let addresses = run(&home, "ip", &["address", "show", "free0"]);
+    assert!(addresses.contains("10.1.1.2/24 scope global free0:vip"), "{addresses}");
+    assert!(addresses.contains("10.1.1.3/24") && !addresses.contains("10.1.1.1"), "{addresses}");
+    assert_eq!(promotes(), before);
 }
 
 #[test]
