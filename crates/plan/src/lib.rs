@@ -29,6 +29,7 @@ mod overwrite;
 mod place;
 mod preview;
 mod reconcile;
+mod repeated;
 mod rss;
 mod sealed;
 mod set;

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use crate::apply::{Prior, apply_step, in_step};
-use crate::entry::{After, Before, Entry, Intent};
+use crate::entry::{Entry, Intent};
 use crate::error::{ApplyError, StepError};
 use crate::look::{Drift, StepState, look};
 use crate::reconcile::{make_room, slot};
+use crate::repeated::is_repeated;
 use crate::{Journal, Kernel, Placed, Plan, Step};
 
 /// The first of a plan's steps that [`mend`] would do again; `None`: there is none.
@@ -79,42 +80,12 @@ fn is_to_be_mended(placed: &Placed, state: &StepState, kernel: &mut Kernel) -> R
     }
 }
 
-/// Does a step again of which the journal says all that undo must know. False if it does not: nothing was done then.
-fn is_repeated(
-    placed: &Placed,
-    earlier: &[Intent],
-    journal: &Journal,
-    kernel: &mut Kernel,
-) -> Result<bool, ApplyError> {
-    let [Intent { seq, placed: same, netns_cookie: Some(cookie), before }] = earlier else {
-        return Ok(false);
-    };
-    let as_planned = Entry::Done { seq: *seq, after: After::AsPlanned };
-    let (effect, place) = (placed.step.effect(), &placed.place);
-    let is_here = kernel.at(place).map_err(|error| in_step(placed, error.into()))?.cookie == *cookie;
-    if same != placed || !is_here || !journal.entries().contains(&as_planned) {
-        return Ok(false);
-    }
-    let repeated = match (before, &placed.step) {
-        // What is put back some day was found before the first unit came, whoever has set it since.
-        (Before::Shared { .. }, Step::Share(step)) if matches!(**step, Step::Set(_)) => {
-            let effect = step.effect();
-            effect.before(kernel, place).and_then(|now| effect.act(kernel, place, &now))
-        }
-        (Before::Shared { .. }, _) => effect.act(kernel, place, before),
-        (Before::Absent, _) if effect.before(kernel, place).is_ok_and(|now| now == Before::Absent) => {
-            effect.act(kernel, place, before).and_then(|()| effect.after(kernel, place, before)).map(drop)
-        }
-        _ => return Ok(false),
-    };
-    repeated.map(|()| true).map_err(|why| in_step(placed, why))
-}
-
 #[cfg(test)]
 mod tests {
     use linux::{IfName, Link, LinkKind};
 
     use super::*;
+    use crate::entry::Before;
     use crate::{Place, Undone};
 
     /// A process died after it had noted that a bridge is gone, and before it noted that it makes it again.

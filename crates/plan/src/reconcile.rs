@@ -9,6 +9,7 @@ use crate::error::{ApplyError, StepError};
 use crate::listing::Listing;
 use crate::look::{Drift, StepState};
 use crate::made::listing;
+use crate::repeated::{is_repeated, is_shared_setting};
 use crate::undo::undo_these;
 use crate::{Journal, Kernel, Place, Placed, Plan};
 
@@ -158,6 +159,9 @@ pub(crate) fn make(
             for Intent { seq, .. } in earlier {
                 write(journal, kernel.fault, Entry::Undone { seq, outcome: Undone::Gone, index: None })?;
             }
+        } else if is_shared_setting(placed) && is_repeated(placed, &earlier, journal, kernel)? {
+            done.repaired.extend(Drift::of(placed, state));
+            continue;
         } else {
             if !earlier.is_empty() {
                 make_room(placed, &earlier, journal, kernel)?;

@@ -4,9 +4,9 @@
 
 use linux::sysctl::Key;
 use linux::{IfName, Link, LinkKind};
-use plan::{Kernel, SetSysctl, Step, Undone, Unit};
+use plan::{Kernel, SetSysctl, Step, Survey, Undone, Unit};
 
-use crate::share::Scene;
+use crate::share::{Scene, parameter};
 
 /// Its units have lost their journals, and a new one wants a bridge of another MTU.
 #[test]
@@ -72,5 +72,31 @@ fn forwarding_is_refused_where_an_announced_route_would_go() {
         apply(&unit, keeping()).unwrap();
         scene.take_back(unit, &Undone::Restored);
     }
+    scene.assert_unclaimed();
+}
+
+/// A daemon writes it again and again. The units that share it know the steps of a journal by their numbers, so that
+/// none of its lines goes.
+#[test]
+fn a_shared_parameter_is_set_again_without_a_line() {
+    let Some(scene) = Scene::new() else { return };
+    let was = scene.value();
+    let wanted = if was == "1" { "2" } else { "1" };
+    let unit = scene.unit("first");
+    let (plan, mut kernel) = (scene.shared(parameter(wanted)), scene.kernel());
+    let mut journal = unit.journal("a").unwrap();
+    plan::apply(&plan, &mut journal, &mut kernel).unwrap();
+    let lines = journal.entries().len();
+    for _ in 0..3 {
+        let _ =
+            testkit::shell(&format!("ip netns exec {} sysctl -qw net.ipv4.conf.all.rp_filter=0", scene.name));
+        let survey = Survey::of([&plan], &mut kernel).unwrap();
+        let done = plan::reconcile(&plan, &mut journal, &mut kernel, &survey).unwrap();
+        assert_eq!((done.repaired.len(), scene.value().as_str()), (1, wanted));
+    }
+    assert_eq!(journal.entries().len(), lines);
+    drop(journal);
+    scene.take_back(unit, &Undone::Restored);
+    assert_eq!(scene.value(), was);
     scene.assert_unclaimed();
 }
