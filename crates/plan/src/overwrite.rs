@@ -9,7 +9,8 @@ use rustix::io::Errno;
 
 /// Writes a text over that of a file, padded with spaces to the old length; the caller then cuts the padding off. A
 /// process that is killed here, or a file system that is full, leaves the old text or the new one and never a part of
-/// either: a unit that was left standing would count as a dead owner's.
+/// either: a unit that was left standing would count as a dead owner's. Of a text beyond a page (4 KiB) a kill can
+/// leave some pages old, which a checksum has to show.
 pub(crate) fn overwrite(file: &File, text: &str) -> io::Result<()> {
     let width = usize::try_from(file.metadata()?.len()).unwrap_or(0);
     let padded = format!("{text:<width$}");

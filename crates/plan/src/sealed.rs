@@ -50,7 +50,7 @@ pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
 }
 
 /// Writes a value over one in memory (`/run`) that is there, for which a full disk has room if it is no
-/// longer than that one.
+/// longer than that one. A death between two pages of it (4 KiB) leaves a file that is damaged, and is found so.
 pub(crate) fn write_over(path: &Path, value: &impl Serialize) -> io::Result<()> {
     let text = sealed(value);
     let file = OpenOptions::new().write(true).open(path)?;
