@@ -5,9 +5,7 @@
 use linux::netlink::Netlink;
 use linux::sysctl::{self, Key};
 use linux::{IfName, Link, LinkKind, NetnsName};
-use plan::{
-    ApplyError, Book, Fault, Journal, Kernel, Place, Plan, SetSysctl, Step, StepError, Survey, Undone, Unit,
-};
+use plan::{ApplyError, Book, Fault, Journal, Kernel, Place, Plan, SetSysctl, Step, StepError, Undone, Unit};
 use testkit::{World, dump, require_root};
 
 use crate::sample::{bridge, ensured_bridge};

@@ -1,7 +1,5 @@
 //! Steps that units share, and other programs that use or change the same.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
-
 use linux::sysctl::Key;
 use linux::{IfName, Link, LinkKind};
 use plan::{Kernel, SetSysctl, Step, Survey, Undone, Unit};

@@ -1,6 +1,8 @@
 //! The files of a transaction at several moments, and who can open them. The fuzz target `transaction` damages those of
 //! `fuzz/transactions`; `HOSTGAP_ACCEPT=1` writes them again.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -197,7 +199,7 @@ fn a_watcher_that_fails_once_tries_again() {
         false
     };
     let end = std::thread::scope(|scope| {
-        let watching = scope.spawn(|| watcher.watch(&mut Kernel::new().unwrap(), &stop));
+        let watching = scope.spawn(|| watcher.watch(&mut Kernel::new().unwrap(), stop));
         while asked.load(Ordering::Relaxed) < 3 && !watching.is_finished() {
             std::thread::sleep(Duration::from_millis(1));
         }
