@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let home = Home::of_this_machine();
     let cleaned = home.clean()?;
     // What races left is reported first, whatever the claims say.
-    let removed = Kernel::new()?.remove_stale_claims();
+    let removed = plan::remove_stale_claims(&Kernel::new()?);
     let stale = removed.as_deref().unwrap_or_default();
     let unused = node::Home::of_this_machine().remove_unused_networks();
     let networks = unused.clone().unwrap_or_default();

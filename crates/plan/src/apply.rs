@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::entry::{Before, Entry, Intent, Owner, Undone};
+use crate::entry::{Before, Entry, Intent, Undone};
 use crate::error::{ApplyError, StepError};
 use crate::lifetime::Lifetime;
+use crate::owner::Owner;
 use crate::translations::{self, Changed};
 use crate::{Fault, Journal, Kernel, Place, Placed, Plan};
 

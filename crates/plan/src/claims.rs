@@ -18,14 +18,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::entry::{After, Before, Owner};
+use crate::entry::{After, Before};
 use crate::error::StepError;
+use crate::kernel::Kernel;
 use crate::lifetime::Lifetime;
+use crate::owner::Owner;
 use crate::sealed::{self, Unsealed};
 use crate::{Step, lock};
 
-/// Where the claims of this machine are.
-pub(crate) const DIRECTORY: &str = "/run/hostgap/claims";
 /// The version of the format.
 const VERSION: u32 = 1;
 const LOCK: &str = "lock";
@@ -136,11 +136,13 @@ impl ClaimsFile {
 }
 
 /// Removes the claims on namespaces that no longer exist, where every unit that shared something lost its journal
-/// before it could give up its claims. Returns the files that were removed.
+/// before it could give up its claims, as the first claim on another namespace does too. Returns the files that were
+/// removed.
 ///
 /// # Errors
 /// The namespaces cannot be listed, or a file cannot be read or removed. A damaged file is an error too.
-pub(crate) fn remove_stale(directory: &Path) -> Result<Vec<PathBuf>, StepError> {
+pub fn remove_stale_claims(kernel: &Kernel) -> Result<Vec<PathBuf>, StepError> {
+    let directory = &kernel.claims;
     // No directory is made where there is none.
     if claimed(directory)?.is_empty() {
         return Ok(Vec::new());

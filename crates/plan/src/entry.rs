@@ -14,6 +14,7 @@ use linux::{FdbEntry, Mac, Neighbour, sysctl};
 use serde::{Deserialize, Serialize};
 
 use crate::Placed;
+use crate::owner::Owner;
 use crate::set::RegisterState;
 
 /// The version of the journal's format.
@@ -164,15 +165,6 @@ pub enum Displaced {
     Fdb(FdbEntry),
     /// A Service in the programs' maps.
     Service(Service),
-}
-
-/// A step of a unit that wants something shared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
-    /// The absolute path of the unit's journal.
-    pub journal: PathBuf,
-    /// The number of the step in it.
-    pub seq: u64,
 }
 
 /// What was read back after a step.

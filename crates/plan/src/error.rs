@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::Place;
-use crate::entry::VERSION;
 
 /// Why apply stopped. What was done until then is in the journal and can be undone.
 #[derive(Debug, thiserror::Error)]
@@ -153,12 +152,14 @@ pub enum JournalError {
         path: PathBuf,
     },
     /// It was written by another version.
-    #[error("read journal {path}: it has format {found}, and this program reads 2 to {VERSION}")]
+    #[error("read journal {path}: it has format {found}, and this program reads 2 to {known}")]
     Version {
         /// The path of the journal.
         path: PathBuf,
         /// The version in its header.
         found: u32,
+        /// The newest that this program reads.
+        known: u32,
     },
     /// Another process has it open.
     #[error("open journal {path}: it is in use, and process {pid} made it")]

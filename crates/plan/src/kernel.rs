@@ -11,10 +11,13 @@ use linux::netlink::{LinkInfo, Netlink, Nftables, RdmaDevices, WireGuard, Xfrm};
 use linux::sysfs::{Elsewhere, NetSysfs};
 use linux::{IfName, Netns, NetnsName, netns};
 
-use crate::entry::Owner;
 use crate::error::StepError;
+use crate::owner::Owner;
 use crate::wireguard_lists::WireGuardLists;
-use crate::{Fault, Place, claims};
+use crate::{Fault, Place};
+
+/// Where the claims of this machine are.
+const CLAIMS: &str = "/run/hostgap/claims";
 
 /// The places of a plan as open descriptors. The host's namespace is that of the thread that made this.
 pub struct Kernel {
@@ -57,7 +60,7 @@ impl Kernel {
             host: Netns::current()?,
             open: BTreeMap::new(),
             fault: Fault::None,
-            claims: PathBuf::from(claims::DIRECTORY),
+            claims: PathBuf::from(CLAIMS),
             owner: None,
             keeps_announced_routes: false,
             unpinned: Vec::new(),
@@ -80,15 +83,6 @@ impl Kernel {
     #[must_use]
     pub fn keeping_announced_routes(self) -> Kernel {
         Kernel { keeps_announced_routes: true, ..self }
-    }
-
-    /// Removes the claims of units that lost their journals, on namespaces that are gone, as the first claim on another
-    /// namespace does too. Returns the files that were removed.
-    ///
-    /// # Errors
-    /// The namespaces cannot be listed, or a file of claims cannot be read or removed.
-    pub fn remove_stale_claims(&self) -> Result<Vec<PathBuf>, StepError> {
-        claims::remove_stale(&self.claims)
     }
 
     /// A link of a place as it is now, by the socket that a plan was applied with.

@@ -109,7 +109,7 @@ fn check_version(path: &Path, json: &str) -> Result<(), JournalError> {
     match serde_json::from_str(json) {
         Ok(AnyHeader { header: AnyVersion { version: 2 | VERSION } }) => Ok(()),
         Ok(AnyHeader { header: AnyVersion { version: found } }) => {
-            Err(JournalError::Version { path: path.to_owned(), found })
+            Err(JournalError::Version { path: path.to_owned(), found, known: VERSION })
         }
         Err(_) => Err(JournalError::NoHeader { path: path.to_owned() }),
     }

@@ -7,12 +7,13 @@ use linux::IfName;
 
 use super::{Effect, MovedBack, Past, UndoOutcome, mistaken};
 use crate::claims::{Claim, Claims};
-use crate::entry::{Before, Intent, Owner, Undone};
+use crate::entry::{Before, Intent, Undone};
 use crate::error::StepError;
 use crate::lack::Lack;
 use crate::lifetime::Lifetime;
 use crate::listing::Listing;
 use crate::look::StepState;
+use crate::owner::Owner;
 use crate::preview::Preview;
 use crate::{Fault, Kernel, Place, Placed, Step};
 

@@ -353,7 +353,7 @@ fn stale_claims_are_those_without_a_journal_on_a_namespace_that_is_gone() {
     scene.apply(&lost, parameter("2")).unwrap();
     scene.apply(&kept, parameter("2")).unwrap();
     lost.discard().unwrap();
-    let remove_stale = || scene.kernel().remove_stale_claims().unwrap();
+    let remove_stale = || plan::remove_stale_claims(&scene.kernel()).unwrap();
     assert!(remove_stale().is_empty(), "the namespace has a name");
     linux::netns::delete(&scene.name).unwrap();
     assert!(remove_stale().is_empty(), "a unit has a journal, and its undo gives up the claim");
@@ -403,10 +403,10 @@ fn claims_without_a_journal_stay_while_their_namespace_is_used() {
     let netns = scene.world.open("home");
     linux::netns::delete(&scene.name).unwrap();
     // The value that the lost unit found is kept for the next one.
-    let removed = netns.run(|| scene.kernel().remove_stale_claims().unwrap()).unwrap();
+    let removed = netns.run(|| plan::remove_stale_claims(&scene.kernel()).unwrap()).unwrap();
     assert!(removed.is_empty(), "a thread is in it: {removed:?}");
     drop(netns);
-    assert_eq!(scene.kernel().remove_stale_claims().unwrap().len(), 1);
+    assert_eq!(plan::remove_stale_claims(&scene.kernel()).unwrap().len(), 1);
 }
 
 #[test]
