@@ -49,8 +49,8 @@ fn rate(
     let closed = of.rate_per_s.is_none() || measure != Measure::Latency;
     let server_us = us_per_request(&server, server.busy_ns(), done);
     // In ticks of 10 ms a trial's time on a CPU may be less than what was spun in it; the sum of all is not.
-    let spun_ns = cell.sum(|trial| trial.counters.client_spun_ns);
-    let client_us = us_per_request(&client, client.busy_ns().saturating_sub(spun_ns), done);
+    let client_spent_ns = client.busy_ns().saturating_sub(cell.sum(|trial| trial.counters.client_spun_ns));
+    let client_us = us_per_request(&client, client_spent_ns, done);
     RateSummary {
         body_bytes: of.body_bytes,
         requested_rps: of.rate_per_s,
@@ -80,9 +80,9 @@ fn rate(
         curve: curve(cell),
         cpu_us_per_request: server_us.zip(client_us).map(|(server, client)| server + client),
         server_cpu_us_per_request: server_us,
-        server_softirq_share: softirq_share(&server),
+        server_softirq_share: softirq_share(&server, server.busy_ns()),
         client_cpu_us_per_request: client_us,
-        client_softirq_share: softirq_share(&client),
+        client_softirq_share: softirq_share(&client, client_spent_ns),
         by_cpu: by_cpu::by_cpu(cell),
         cards: card_counts::counts(race, cell, (cells.part(entrant, load).units, cells.units)),
         trials: cell.trials.len() as u64,
@@ -136,8 +136,9 @@ fn us_per_request(cpu: &CpuTime, spent_ns: u64, done: f64) -> Option<f64> {
     (done > 0.0 && cpu.all_ns() > 0).then(|| spent_ns as f64 / done / 1e3)
 }
 
-fn softirq_share(cpu: &CpuTime) -> Option<f64> {
-    (cpu.busy_ns() > 0).then(|| cpu.softirq_ns as f64 / cpu.busy_ns() as f64)
+/// The share of softirq in what a node's CPUs spent on requests.
+fn softirq_share(cpu: &CpuTime, spent_ns: u64) -> Option<f64> {
+    (spent_ns > 0).then(|| (cpu.softirq_ns as f64 / spent_ns as f64).min(1.0))
 }
 
 /// What the percentiles that are not shown would need.

@@ -56,7 +56,8 @@ pub(super) fn figures(m: &mut Markup, summary: &Summary, load: usize) {
         "p",
         &[("class", "aside")],
         "How each CPU spent its time over all trials that count; “all” is the mean of a node's CPUs. The figure beside a bar \
-        is its share of softirq.",
+        is its share of softirq. What the generator spins before it sends is in the client's time in user mode, though not \
+        in CPU time per request.",
     );
     m.within("figure", &[], |m| {
         for frame in Frame::BOTH {

@@ -12,7 +12,9 @@ fn it_is_taken_off_once_for_all_trials() {
     for round in &mut race.rounds {
         let busy_ns = if round.round % 2 == 0 { 90_000_000 } else { 110_000_000 };
         for trial in &mut round.trials {
-            trial.client_cpu = CpuTime { user_ns: busy_ns, idle_ns: 10_000_000, ..CpuTime::default() };
+            let softirq_ns = 1_250_000;
+            let user_ns = busy_ns - softirq_ns;
+            trial.client_cpu = CpuTime { user_ns, softirq_ns, idle_ns: 10_000_000, ..CpuTime::default() };
             trial.counters.client_spun_ns = 95_000_000;
         }
     }
@@ -27,4 +29,8 @@ fn it_is_taken_off_once_for_all_trials() {
             .map(|figure| figure.expect("a clock ran"));
     assert!(expected > 0.0 && (client / expected - 1.0).abs() < 1e-9, "{client} and not {expected}");
     assert!((all - client - server).abs() < 1e-9);
+    // The share is one of the same time: drawn beside it, what was spun may be in neither.
+    let share = rate.client_softirq_share.expect("requests cost something");
+    let softirq_us = sum(|trial| trial.client_cpu.softirq_ns) / sum(|trial| trial.answered) / 1e3;
+    assert!((share * client / softirq_us - 1.0).abs() < 1e-9, "{share} of {client} is not {softirq_us}");
 }
