@@ -20,7 +20,7 @@ mod tail;
 mod timeline;
 mod until;
 
-use record::{Entrant, RaceRecord, Statistic};
+use record::{Entrant, Measure, RaceRecord, Statistic};
 use verdict::{Cells, Comparisons, ResamplingUnit, ResamplingUnits, Shortfall};
 
 use crate::quantities::{Load, Ratio, Ratios};
@@ -178,6 +178,17 @@ fn ratios(comparisons: &Comparisons, entrant: usize, load: usize) -> Ratios {
         p99_999: ratio(Statistic::P99_999),
         typical_p99: ratio(Statistic::TypicalP99),
     }
+}
+
+/// The unit in which a statistic is shown, and what its value in a comparison is multiplied by for that: throughput is
+/// compared per nanosecond.
+fn unit(of: Statistic, measure: Measure) -> (&'static str, f64) {
+    let factor = match (of, measure) {
+        (Statistic::Throughput, Measure::Latency | Measure::Packets | Measure::Frames) => 1e9,
+        (Statistic::Throughput, Measure::Bandwidth) => 8e9 / 1e6,
+        _ => return ("ns", 1.0),
+    };
+    (measure.unit(), factor)
 }
 
 /// What a reader must know to believe the figures.

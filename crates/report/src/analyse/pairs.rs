@@ -1,10 +1,10 @@
 //! From the records of a race of all pairs to a [`PairsMap`].
 
-use record::{NodeInZone, NodePair, RaceRecord, Statistic};
+use record::{NodeInZone, NodePair, RaceRecord};
 use stats::median;
 use verdict::{ComparedAt, PairsCompared, Role, Where, Worse, WorseBy};
 
-use super::load;
+use super::{load, unit};
 use crate::figures;
 use crate::pairs::{
     PairFigure, PairRace, PairsFinding, PairsMap, PathMap, UnansweredShares, WorsePathFigure,
@@ -36,7 +36,7 @@ pub fn map(races: &[RaceRecord]) -> Option<PairsMap> {
             records.iter().find_map(|race| Some(load(race, race.loads.get(at)?)))
         }),
         statistic: shown.map_or("", |shown| shown.label(measure)),
-        unit: if shown == Some(Statistic::Throughput) { measure.unit() } else { "ns" },
+        unit: shown.map_or("ns", |shown| unit(shown, measure).0),
         tests: compared.as_ref().map_or(0, PairsCompared::tests),
         verdict: verdict(&races, &findings, &paths, compared.as_ref()),
         notes: notes(&records, compared.as_ref()),
@@ -84,7 +84,7 @@ fn figure(
     PairFigure {
         client: pair.client.node.clone(),
         server: pair.server.node.clone(),
-        figure: compared.own(place, entrant, shown),
+        figure: compared.own(place, entrant, shown).map(|figure| figure * unit(shown, measure).1),
         over_others: compared.over_median(place, entrant, shown).map(Into::into),
         over_host: compared.over_host(place, entrant, shown).map(Into::into),
         verdict,

@@ -1,9 +1,10 @@
 //! The lines of a sweep out of the cells that a race has: of loads, or of candidates that know their place.
 
-use record::{Load, Measure, Over, RaceRecord, Statistic, Sweep};
+use record::{Load, Over, RaceRecord, Statistic, Sweep};
 use verdict::Comparisons;
 
-use crate::sweep::{SweepSummary, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint, unit};
+use super::unit;
+use crate::sweep::{self, SweepSummary, SweptChart, SweptFigure, SweptLevel, SweptLine, SweptPoint};
 
 /// Rates that were written as the same share are the same to this.
 const SAME: f64 = 1e-6;
@@ -14,7 +15,12 @@ pub(super) fn swept(race: &RaceRecord, comparisons: &Comparisons) -> Option<Swee
     let places = sweep.places().ok()?;
     let curves = Curves { race, comparisons, sweep, places };
     let charts = if sweep.over.is_load() { curves.over_loads() } else { curves.over_candidates() };
-    Some(SweepSummary { over: sweep.over.to_string(), unit: unit(sweep.unit()), axis: sweep.unit(), charts })
+    Some(SweepSummary {
+        over: sweep.over.to_string(),
+        unit: sweep::unit(sweep.unit()),
+        axis: sweep.unit(),
+        charts,
+    })
 }
 
 /// A record's cells and the axis that they are laid on.
@@ -147,7 +153,7 @@ impl Curves<'_> {
     ) -> SweptChart {
         let Common { body_bytes, requested_rps, of_capacity, .. } = common;
         let statistic = self.comparisons.label(of);
-        let unit = if of == Statistic::Throughput { statistic } else { "ns" };
+        let (unit, _) = unit(of, self.race.header.experiment.workload.kind.measure());
         let lines = lines.into_iter().filter(|line| !line.points.is_empty()).collect();
         SweptChart { body_bytes, requested_rps, of_capacity, statistic, unit, lines, levels }
     }
@@ -163,11 +169,7 @@ impl Curves<'_> {
     /// A statistic in the unit in which it is shown.
     fn figure(&self, entrant: usize, load: usize, of: Statistic) -> Option<SweptFigure> {
         let (estimate, interval) = self.comparisons.own(entrant, load, of)?;
-        let factor = match (of, self.race.header.experiment.workload.kind.measure()) {
-            (Statistic::Throughput, Measure::Latency | Measure::Packets | Measure::Frames) => 1e9,
-            (Statistic::Throughput, Measure::Bandwidth) => 8e9 / 1e6,
-            _ => 1.0,
-        };
+        let (_, factor) = unit(of, self.race.header.experiment.workload.kind.measure());
         let end = |end: fn(&stats::Interval) -> f64| interval.as_ref().map(|interval| end(interval) * factor);
         Some(SweptFigure { estimate: estimate * factor, low: end(|of| of.low), high: end(|of| of.high) })
     }

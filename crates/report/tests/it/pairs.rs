@@ -243,6 +243,28 @@ fn records_of_a_map_are_read_back_and_its_json_is_what_the_schema_says() {
     assert!(!of_map.is_valid(&strange));
 }
 
+/// As where an experiment has no rates. A host of these races answers 66,000 requests a second.
+#[test]
+fn a_map_of_closed_loops_has_requests_per_second() {
+    let mut races = races(5, &names(&["a", "b", "c"]), |_, _, _| 1.0);
+    for race in &mut races {
+        let plan = Plan {
+            loads: vec![None],
+            samples: 70,
+            pair: race.header.pair.clone(),
+            ..Plan::of(7, vec![Truth::of("pod", 1.1)])
+        };
+        *race = plan.race();
+    }
+    let map = map(&races).unwrap();
+    assert_eq!((map.statistic, map.unit), ("req/s", "req/s"));
+    let host = map.paths[0].median.unwrap();
+    assert!((host / 66_000.0 - 1.0).abs() < 0.1, "{host}");
+    assert!(map.paths[0].pairs.iter().all(|pair| (pair.figure.unwrap() / host - 1.0).abs() < 0.1));
+    let text = map_table(&map, Style { colour: false, width: 120 });
+    assert!(text.contains("k req/s"), "{text}");
+}
+
 /// Between two nodes the pods cannot carry the higher rate: all pairs are compared at the lower one, and the map names
 /// the pair. A pair whose race ended before its first round says nothing of any load.
 #[test]
