@@ -1,8 +1,8 @@
 //! A private apt: the host's mirrors and keys, but its own lists, cache and sources inside our cache.
 //!
-//! It asks apt which packages would be needed here (a simulated installation), and to download them. For another
-//! release than the host's, apt is made to believe that nothing is installed. It installs no package and does not touch
-//! the host's own apt.
+//! It asks apt which packages would be needed here (a simulated installation), and to download them. Where nothing
+//! that is installed here serves, as of another release, apt is made to believe that nothing is. It installs no package
+//! and does not touch the host's own apt.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,10 +20,13 @@ const LISTS_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub(crate) struct Apt {
     folder: PathBuf,
     codename: String,
-    release: Release,
+    /// What dpkg knows of the host's packages.
+    host: PathBuf,
 }
 
-/// A file in the folder of an apt that believes that nothing is installed.
+/// The host's own.
+const INSTALLED: &str = "/var/lib/dpkg/status";
+/// A file in the private folder, for an apt that is to believe that nothing is installed.
 const NOTHING_INSTALLED: &str = "status";
 
 /// One package in one version.
@@ -49,11 +52,9 @@ impl Apt {
         for part in ["sources", "lists/partial", "archives/partial"] {
             cache.folder(&format!("{name}/{part}"))?;
         }
-        if let Release::Next = release {
-            cache.write(&folder.join(NOTHING_INSTALLED), b"")?;
-        }
+        cache.write(&folder.join(NOTHING_INSTALLED), b"")?;
         let path = folder.join("sources/hostgap.sources");
-        let apt = Self { folder, codename: codename.to_owned(), release };
+        let apt = Self { folder, codename: codename.to_owned(), host: INSTALLED.into() };
         if fs::read_to_string(&path).ok().as_deref() != Some(&text) {
             cache.write(&path, text.as_bytes())?;
             apt.update()?;
@@ -77,17 +78,34 @@ impl Apt {
         fs::write(&stamp, "").map_err(Error::file("write", &stamp))
     }
 
-    /// The packages to unpack for `request`: those named, and what they need that is not installed.
+    /// The packages to unpack for `request`: those named, and what they need that does not serve as it is installed.
     pub(crate) fn resolve(&self, request: &PackageRequest) -> Result<Vec<Package>> {
         let mut command = self.command();
+        let alone = self.folder.join(NOTHING_INSTALLED);
+        let status = if request.uses_the_host() { &self.host } else { &alone };
+        command.arg("-o").arg(option("Dir::State::status", status));
         command.args(["install", "--simulate", "--reinstall", "--no-install-recommends"]);
         if let Suite::Backports = request.suite {
             command.args(["-t", &format!("{}-backports", self.codename)]);
         }
         command.args(request.packages);
-        let text = run(&format!("resolve {}", request.packages.join(" ")), "apt", &mut command)?;
+        let attempt = format!("resolve {}", request.packages.join(" "));
+        let text = run(&attempt, "apt", &mut command)?;
         let mut packages: Vec<Package> = text.lines().filter_map(parse_inst).collect();
         packages.retain(|package| request.wants(&package.name));
+        // apt passes over a package whose installed version is in no list, and succeeds.
+        let left_out = request.packages.iter().find(|name| packages.iter().all(|found| found.name != **name));
+        if let Some(name) = left_out {
+            let why = text.lines().find(|line| line.contains(name) && line.contains("not possible"));
+            let why = why.unwrap_or("it says nothing of it");
+            let stderr = format!("its answer lacks {name}: {why}");
+            return Err(Error::Failed {
+                attempt,
+                program: "apt-get".into(),
+                status: "success".into(),
+                stderr,
+            });
+        }
         Ok(packages)
     }
 
@@ -112,26 +130,25 @@ impl Apt {
     fn command(&self) -> Command {
         let mut command = Command::new("apt-get");
         command.arg("-q").env("LC_ALL", "C").stdin(Stdio::null());
-        let set = |name: &str, value: &Path| {
-            let mut option = OsString::from(format!("{name}="));
-            option.push(value);
-            option
-        };
         for (name, folder) in [
             ("Dir::Etc::sourceparts", "sources"),
             ("Dir::State::lists", "lists"),
             ("Dir::Cache", ""),
             ("Dir::Cache::archives", "archives"),
         ] {
-            command.arg("-o").arg(set(name, &self.folder.join(folder)));
+            command.arg("-o").arg(option(name, &self.folder.join(folder)));
         }
         command.args(["-o", "Dir::Etc::sourcelist=/dev/null", "-o", "Acquire::Languages=none"]);
         command.args(["-o", "Acquire::Retries=3"]);
-        if let Release::Next = self.release {
-            command.arg("-o").arg(set("Dir::State::status", &self.folder.join(NOTHING_INSTALLED)));
-        }
         command
     }
+}
+
+/// An option of apt's that is a path.
+fn option(name: &str, value: &Path) -> OsString {
+    let mut option = OsString::from(format!("{name}="));
+    option.push(value);
+    option
 }
 
 /// Runs a helper to its end and returns its stdout.
@@ -196,6 +213,8 @@ impl Package {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[track_caller]
@@ -218,6 +237,66 @@ mod tests {
         check("Inst libc6:i386 (2.36-9 Debian:12.15/oldstable [i386])", Some(("libc6", "2.36-9", "i386")));
         check("Conf libaio1 (0.3.113-4 Debian:12.15/oldstable [amd64])", None);
         check("Reading package lists...", None);
+    }
+
+    /// An archive of Debian's kernel and of kmod, on a host that has the former and a newer one of the latter.
+    fn host_with_kernel() -> (tempfile::TempDir, Apt) {
+        let package = |name: &str, version: &str, more: &str| {
+            format!(
+                "Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: x\nDescription: x\n{more}"
+            )
+        };
+        let image = "linux-image-6.1.0-9-cloud-amd64";
+        let depends = format!("Depends: {image}\n");
+        let kernels = [package("linux-image-cloud-amd64", "6.1.9", &depends), package(image, "6.1.9", "")];
+        let file = |text: String| format!("{text}Filename: ./x.deb\nSize: 1\nSHA256: {}\n", "0".repeat(64));
+        let listed = kernels.clone().map(file).into_iter().chain([file(package("kmod", "30-1", ""))]);
+        let newer = [package("kmod", "30-2", ""), package("libkmod2", "30-2", "")];
+        let installed = |text: &String| format!("{text}Status: install ok installed\n");
+        let host: Vec<String> = kernels.iter().chain(&newer).map(installed).collect();
+        let root = tempfile::tempdir().unwrap();
+        // apt reads archives as another user.
+        fs::set_permissions(root.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        for part in ["sources", "lists/partial", "archives/partial"] {
+            fs::create_dir_all(root.path().join(part)).unwrap();
+        }
+        let write = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
+        write("Packages", &listed.collect::<Vec<_>>().join("\n"));
+        write("installed", &host.join("\n"));
+        write(NOTHING_INSTALLED, "");
+        let sources = format!("Types: deb\nURIs: file:{}\nSuites: ./\nTrusted: yes\n", root.path().display());
+        write("sources/hostgap.sources", &sources);
+        let (folder, host) = (root.path().to_owned(), root.path().join("installed"));
+        let apt = Apt { folder, codename: "bookworm".into(), host };
+        apt.update().unwrap();
+        (root, apt)
+    }
+
+    #[test]
+    fn a_kernel_is_fetched_whole_also_where_it_is_installed() {
+        let (_root, apt) = host_with_kernel();
+        let (suite, release) = (Suite::Stable, Release::Own);
+        let packages = &["linux-image-cloud-amd64"];
+        let request = PackageRequest { name: "x", packages, suite, release, keep: &["linux-image-"] };
+        let found = apt.resolve(&request).unwrap();
+        let mut names: Vec<&str> = found.iter().map(|package| package.name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["linux-image-6.1.0-9-cloud-amd64", "linux-image-cloud-amd64"]);
+    }
+
+    #[test]
+    fn an_answer_without_what_was_asked_for_is_none() {
+        let (root, apt) = host_with_kernel();
+        let (suite, release) = (Suite::Stable, Release::Own);
+        let request = PackageRequest { name: "x", packages: &["kmod"], suite, release, keep: &[] };
+        let error = apt.resolve(&request).unwrap_err();
+        let says = "Reinstallation of kmod is not possible";
+        assert!(matches!(&error, Error::Failed { .. }) && error.to_string().contains(says), "{error}");
+        // The lists that have it.
+        let packages = fs::read_to_string(root.path().join("Packages")).unwrap();
+        fs::write(root.path().join("Packages"), packages.replace("30-1", "30-2")).unwrap();
+        apt.update().unwrap();
+        assert_eq!(apt.resolve(&request).unwrap()[0].version, "30-2");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Debian packages, unpacked into the cache and never installed.
 //!
 //! Each package gets its own folder, named after its version; the answer to a request is a list of such folders. It is
-//! remembered until the host's own packages change, because they decide which packages are missing.
+//! remembered until the host's own packages change: they decide which packages are missing, and a host that has got
+//! newer ones is to race the newer kernel.
 
 use std::ffi::OsString;
 use std::fs;
@@ -87,8 +88,8 @@ fn remembered(memo: &Path, key: &str, deb: &Path) -> Option<Unpacked> {
     if lines.next()? != key {
         return None;
     }
-    let folders: Vec<PathBuf> = lines.map(|name| deb.join(name)).collect();
-    folders.iter().all(|folder| folder.is_dir()).then_some(Unpacked { folders })
+    let folders: Vec<PathBuf> = lines.filter(|name| !name.is_empty()).map(|name| deb.join(name)).collect();
+    (!folders.is_empty() && folders.iter().all(|folder| folder.is_dir())).then_some(Unpacked { folders })
 }
 
 fn unpack_all(cache: &Cache, apt: &Apt, request: &PackageRequest, deb: &Path) -> Result<Vec<Package>> {
@@ -118,6 +119,12 @@ impl PackageRequest<'_> {
         !refused && (self.keep.is_empty() || self.keep.iter().any(|prefix| name.starts_with(prefix)))
     }
 
+    /// Whether what is installed here serves, and is not fetched. Of another release nothing does; and where parts are
+    /// picked from the packages, they are to be whole: an installed dependency of the one named would be left out.
+    pub(crate) fn uses_the_host(&self) -> bool {
+        self.release == Release::Own && self.keep.is_empty()
+    }
+
     /// What the answer depends on: the question, and the state of the host's packages.
     fn key(&self) -> String {
         let status = fs::metadata("/var/lib/dpkg/status");
@@ -126,7 +133,8 @@ impl PackageRequest<'_> {
             Release::Next => 0,
         };
         let (packages, keep) = (self.packages.join(","), self.keep.join(","));
-        format!("{packages} {:?} {:?} {keep} {state}", self.suite, self.release)
+        let beside = if self.uses_the_host() { "host" } else { "nothing" };
+        format!("{packages} {:?} {:?} {keep} beside {beside} {state}", self.suite, self.release)
     }
 }
 
@@ -227,6 +235,10 @@ mod tests {
         assert!(remembered(&memo, "key", folder.path()).is_some());
         assert!(remembered(&memo, "other key", folder.path()).is_none());
         fs::remove_dir(folder.path().join("a_1")).unwrap();
+        assert!(remembered(&memo, "key", folder.path()).is_none());
+        fs::write(&memo, "key\n\n").unwrap();
+        assert!(remembered(&memo, "key", folder.path()).is_none());
+        fs::write(&memo, "key\n").unwrap();
         assert!(remembered(&memo, "key", folder.path()).is_none());
     }
 

@@ -12,7 +12,8 @@ pub enum Suite {
 /// Which of Debian's releases a package comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// This machine's. What is installed here is used as it is, and not fetched.
+    /// This machine's. What is installed here is used as it is and not fetched, unless parts are picked
+    /// ([`PackageRequest::keep`]).
     Own,
     /// The one after it. Everything is fetched, down to the C library, and runs beside this machine's own.
     Next,
