@@ -23,7 +23,6 @@ const KVM_TRIAL: Duration = Duration::from_secs(20);
 /// A kernel and an emulator, ready to run commands.
 #[derive(Clone, Debug)]
 pub struct Vm {
-    cache: Cache,
     kernel: Kernel,
     qemu: Qemu,
     accelerator: Accelerator,
@@ -46,13 +45,7 @@ impl Vm {
     /// If QEMU cannot be had.
     pub fn with(cache: &Cache, kernel: Kernel) -> Result<Self> {
         let qemu = Qemu::fetch(cache)?;
-        Ok(Self {
-            cache: cache.clone(),
-            kernel,
-            qemu,
-            accelerator: Accelerator::Emulation,
-            kernel_arguments: String::new(),
-        })
+        Ok(Self { kernel, qemu, accelerator: Accelerator::Emulation, kernel_arguments: String::new() })
     }
 
     /// Boots the kernel with more arguments, for what it decides at boot alone: `ipv6.disable=1`.
@@ -127,7 +120,7 @@ impl Vm {
         let deadline = Instant::now() + limits.time;
         let mut boots = 0;
         loop {
-            let workdir = Workdir::create(&self.cache, &std::env::temp_dir())?;
+            let workdir = Workdir::create(&std::env::temp_dir())?;
             let folder = workdir.path();
             guest::write(&workdir, &self.kernel, command)?;
             let ended = self.boot(folder, limits, deadline, watch);

@@ -2,13 +2,13 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 
-use crate::{Cache, Error, Result};
+use crate::{Error, Result};
 
 const PREFIX: &str = "hgvm-";
 
@@ -20,23 +20,23 @@ pub(crate) struct Workdir {
 
 impl Workdir {
     /// Makes a folder below `parent`, which is short: the path of a Unix socket has 107 bytes at most.
-    pub(crate) fn create(cache: &Cache, parent: &Path) -> Result<Self> {
+    pub(crate) fn create(parent: &Path) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Between its creation and its locking a folder looks abandoned, so this lock keeps other processes out.
-        let _lock = cache.lock("runs")?;
         remove_abandoned(parent);
-        let path = loop {
+        loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => break path,
+                // Between its creation and its locking a folder looks abandoned: then the next one it is.
+                Ok(()) => {
+                    if let Some(owned) = take(&path).map_err(Error::file("lock", &path))? {
+                        return Ok(Self { path, _owned: owned });
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::file("make", &path)(error)),
             }
-        };
-        let owned = File::open(&path).map_err(Error::file("open", &path))?;
-        flock(&owned, FlockOperation::NonBlockingLockExclusive).map_err(Error::file("lock", &path))?;
-        Ok(Self { path, _owned: owned })
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -64,31 +64,79 @@ impl Drop for Workdir {
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            let unowned = File::open(entry.path())
-                .is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok());
-            if unowned {
+            // Locked until it is gone, so that nobody takes what is being removed.
+            if let Ok(Some(_taken)) = take(&entry.path()) {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
     }
 }
 
+/// Locks the folder at `path`; `None` if another process has it, or has removed it meanwhile. In a directory for all
+/// anybody may have put something else there: to open a pipe would take until somebody writes.
+fn take(path: &Path) -> std::io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let attempt = || {
+        let folder = File::from(openat(CWD, path, flags, Mode::empty())?);
+        flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
+        let (opened, there) = (folder.metadata()?, fs::symlink_metadata(path)?);
+        Ok(((opened.dev(), opened.ino()) == (there.dev(), there.ino())).then_some(folder))
+    };
+    attempt().or_else(|error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::WouldBlock => Ok(None),
+        _ => Err(error),
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::mkfifoat;
+
     use super::*;
 
     #[test]
     fn abandoned_folders_go_and_owned_ones_stay() {
         let parent = tempfile::tempdir().unwrap();
-        let cache = Cache::at(parent.path().join("cache")).unwrap();
         let abandoned = parent.path().join("hgvm-1-0");
         fs::create_dir(&abandoned).unwrap();
-        let mine = Workdir::create(&cache, parent.path()).unwrap();
-        let other = Workdir::create(&cache, parent.path()).unwrap();
+        let mine = Workdir::create(parent.path()).unwrap();
+        let other = Workdir::create(parent.path()).unwrap();
         assert!(!abandoned.exists());
         assert!(mine.path().exists() && other.path().exists() && mine.path() != other.path());
         let path = mine.path().to_owned();
         drop(mine);
         assert!(!path.exists() && other.path().exists());
+    }
+
+    /// As any user may leave in `/tmp`. To open the pipe for reading would never end.
+    #[test]
+    fn what_is_no_folder_is_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let (pipe, link) = (parent.path().join("hgvm-1"), parent.path().join("hgvm-2"));
+        mkfifoat(CWD, &pipe, Mode::RUSR).unwrap();
+        let elsewhere = parent.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        symlink(&elsewhere, &link).unwrap();
+        let mine = Workdir::create(parent.path()).unwrap();
+        let stays = [&pipe, &link, &elsewhere].map(|path| fs::symlink_metadata(path).is_ok());
+        assert!(mine.path().is_dir() && stays == [true; 3], "{stays:?}");
+    }
+
+    #[test]
+    fn nobody_takes_a_folder_that_another_is_about_to_lock() {
+        let parent = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..300 {
+                        let mine = Workdir::create(parent.path()).unwrap();
+                        mine.write("file", b"1").unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 }
