@@ -56,11 +56,12 @@ impl Apt {
         let path = folder.join("sources/hostgap.sources");
         let apt = Self { folder, codename: codename.to_owned(), host: INSTALLED.into() };
         if fs::read_to_string(&path).ok().as_deref() != Some(&text) {
+            cache.has_room()?;
             cache.write(&path, text.as_bytes())?;
             apt.update()?;
         } else if apt.lists_are_old() {
-            let updated = apt.update();
-            // Without a mirror the old lists may still do: what they name may be in the cache already.
+            let updated = cache.has_room().and_then(|()| apt.update());
+            // Without a mirror, or room, the old lists may still do: what they name may be in the cache already.
             if !apt.stamp().exists() {
                 updated?;
             }

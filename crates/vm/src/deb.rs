@@ -66,11 +66,11 @@ pub fn fetch(cache: &Cache, request: &PackageRequest) -> Result<Unpacked> {
     if let Some(unpacked) = remembered(&memo, &key, &deb) {
         return Ok(unpacked);
     }
-    cache.has_room()?;
     let apt = Apt::open(cache, request.release)?;
     let packages = unpack_all(cache, &apt, request, &deb).or_else(|error| match error {
         // A version that left the archive since the lists were fetched.
         Error::Failed { .. } => {
+            cache.has_room()?;
             apt.update()?;
             unpack_all(cache, &apt, request, &deb)
         }
@@ -99,6 +99,7 @@ fn unpack_all(cache: &Cache, apt: &Apt, request: &PackageRequest, deb: &Path) ->
     if absent.is_empty() {
         return Ok(packages);
     }
+    cache.has_room()?;
     let staging = cache.stage()?;
     apt.download(&absent, staging.path())?;
     for package in absent {
