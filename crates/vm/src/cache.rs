@@ -1,10 +1,11 @@
 //! The folder for downloads: outside any checkout, kept between runs, safe for several processes at once.
 //!
 //! Every entry appears by rename from a staging folder, so a reader sees it whole or not at all. Writers take the lock
-//! first, so that two of them do not download the same hundred megabytes twice.
+//! first, so that two of them do not download the same hundred megabytes twice. What appears is on the disk: after a
+//! loss of power an entry would otherwise be there with empty files, and nobody looks into it again.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -107,11 +108,21 @@ impl Cache {
         }
     }
 
+    /// Brings to the disk what programs have written into the cache's file system, before an entry vouches for it.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let root = File::open(&self.root).map_err(Error::file("open", &self.root))?;
+        rustix::fs::syncfs(root).map_err(Error::file("sync", &self.root))
+    }
+
     /// Writes a file by rename, so that readers see it whole or not at all.
     pub(crate) fn write(&self, path: &Path, content: &[u8]) -> Result<()> {
         let staging = self.stage()?;
         let draft = staging.path.join("content");
-        fs::write(&draft, content).map_err(Error::file("write", &draft))?;
+        let written = File::create(&draft).and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()
+        });
+        written.map_err(Error::file("write", &draft))?;
         fs::rename(&draft, path).map_err(Error::file("publish", path))
     }
 }

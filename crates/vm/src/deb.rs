@@ -102,13 +102,14 @@ fn unpack_all(cache: &Cache, apt: &Apt, request: &PackageRequest, deb: &Path) ->
     cache.has_room()?;
     let staging = cache.stage()?;
     apt.download(&absent, staging.path())?;
-    for package in absent {
+    for package in &absent {
         let file = staging.path().join(package.file_name());
         let mut command = Command::new("dpkg-deb");
-        command.arg("--extract").arg(&file).arg(staging.path().join("tree"));
+        command.arg("--extract").arg(&file).arg(staging.path().join(package.folder_name()));
         run(&format!("unpack {}", file.display()), "dpkg", &mut command)?;
-        staging.publish("tree", &place(package))?;
     }
+    cache.settle()?;
+    absent.iter().try_for_each(|package| staging.publish(&package.folder_name(), &place(package)))?;
     Ok(packages)
 }
 

@@ -103,6 +103,7 @@ impl Kernel {
             let packed = fs::read(&packaged).map_err(Error::file("read", &packaged))?;
             let elf = bzimage::vmlinux(&packed);
             let elf = elf.map_err(|reason| Error::Kernel { path: packaged, reason })?;
+            cache.settle()?;
             cache.write(&image, &elf.unwrap_or(packed))?;
         }
         let early = Early::fetch(cache, &modules.join("lib/modules").join(&release))?;
