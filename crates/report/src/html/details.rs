@@ -6,17 +6,18 @@ use super::table::{Cell, Row, Table};
 use super::text;
 use crate::{Candidate, Need, RateSummary, Stalls, Summary, VoidReason, figures, past};
 
+/// What is said of a data path whose requests were timed.
+const TIMED: &str = "The commands that build it, the three times of its requests, and the counters of the network \
+    stacks. Response is received − intended. Service is received − sent; closed-loop tools report it, and it hides the \
+    wait before a request was sent. Lag is that wait, sent − intended, for the generator or for a free connection.";
+/// The same where instructions were counted.
+const COUNTED: &str = "The commands that build it, and the counters of the network stacks.";
+
 /// Writes the section on details.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("section", &[("id", "paths")], |m| {
         m.leaf("h2", &[], "Each data path");
-        m.leaf(
-            "p",
-            &[("class", "lead")],
-            "The commands that build it, the three times of its requests, and the counters of the network stacks. Response \
-            is received − intended. Service is received − sent; closed-loop tools report it, and it hides the wait before a \
-            request was sent. Lag is that wait, sent − intended, for the generator or for a free connection.",
-        );
+        m.leaf("p", &[("class", "lead")], if summary.exact.is_empty() { TIMED } else { COUNTED });
         for (index, candidate) in summary.candidates.iter().enumerate() {
             m.within("details", &[("class", "path"), ("data-c", &index.to_string())], |m| {
                 m.within("summary", &[], |m| heading(m, candidate));
@@ -71,8 +72,11 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
         m.leaf("p", &[], &format!("A wire of its own: {wire}."));
     }
     if candidate.runnable && !candidate.rates.is_empty() {
-        verdicts(m, summary, candidate);
-        times(m, summary, candidate);
+        // Where instructions were counted, verdicts are theirs and stand beside them, and times mean nothing.
+        if summary.exact.is_empty() {
+            verdicts(m, summary, candidate);
+            times(m, summary, candidate);
+        }
         counters(m, summary, candidate);
         trouble(m, summary, candidate);
     }

@@ -141,7 +141,8 @@ fn warnings(m: &mut Markup, summary: &Summary) {
         "The record has no end: the race was interrupted. This page shows the rounds saved until then."
             .to_owned()
     });
-    let unlike = summary.noise.iter().zip(&summary.loads).filter_map(|(noise, load)| {
+    let judged = summary.noise.iter().filter(|_| summary.exact.is_empty());
+    let unlike = judged.zip(&summary.loads).filter_map(|(noise, load)| {
         use crate::Verdict::{Better, Worse};
         matches!(noise.verdict, Some(Better | Worse)).then(|| {
             format!(

@@ -16,7 +16,10 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             facts(m, "Machine", of(&summary.machine));
             facts(m, "Experiment", experiment(summary));
         });
-        precision(m, summary);
+        // Instructions are counted and not sampled.
+        if summary.exact.is_empty() {
+            precision(m, summary);
+        }
         absent(m, summary);
     });
 }

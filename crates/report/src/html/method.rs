@@ -34,7 +34,6 @@ pub(super) fn sections(m: &mut Markup, summary: &Summary) {
 }
 
 fn method(summary: &Summary) -> Vec<String> {
-    let reference = marks::reference(summary);
     let mut lines = sending(summary);
     lines.push(format!(
         "A trial is {} ms of one data path at one load, after {} ms of warm-up; a round visits every data path once at \
@@ -43,7 +42,34 @@ fn method(summary: &Summary) -> Vec<String> {
         summary.experiment.warmup_ms,
         hosts(summary)
     ));
-    lines.extend([building(summary), steering(summary), watching(summary)]);
+    lines.extend([building(summary), steering(summary)]);
+    if summary.exact.is_empty() {
+        lines.extend(sampling(summary));
+    } else {
+        lines.push(counting(summary));
+    }
+    lines.push(voiding(summary));
+    lines
+}
+
+/// How instructions are counted and compared: [`Experiment::exact`].
+fn counting(summary: &Summary) -> String {
+    let reference = marks::reference(summary);
+    format!(
+        "The clock of the emulated CPU advances by a nanosecond an instruction, and that CPU is never idle: the time of a \
+         trial ÷ its {} is the number of instructions of one. A repetition is the median of {} rounds, and the figure \
+         the median of the repetitions. A candidate is better or worse if it differs from {reference} by more than its own \
+         repetitions and those of {reference} are apart, and by more than {reference} differs from itself. Otherwise it is \
+         indistinguishable.",
+        if asks(summary) { "answers" } else { "packets" },
+        Experiment::EXACT_ROUNDS
+    )
+}
+
+/// What was left out, and how figures that scatter are compared.
+fn sampling(summary: &Summary) -> Vec<String> {
+    let reference = marks::reference(summary);
+    let mut lines = vec![watching(summary)];
     if asks(summary) {
         let shown = "Percentiles are those of the merged histograms; one is shown if at least ten samples lie beyond it.";
         lines.push(shown.to_owned());
@@ -70,7 +96,6 @@ fn method(summary: &Summary) -> Vec<String> {
                 .to_owned(),
         );
     }
-    lines.push(voiding(summary));
     lines
 }
 
@@ -115,9 +140,11 @@ fn sending(summary: &Summary) -> Vec<String> {
             lines.extend(has_no_rate(summary).then_some("Without a rate, each flow sends datagrams as fast as it can."));
             lines.push("Those that arrive count.");
         }
-        WorkloadKind::Packets => lines.push(
-            "The kernel makes frames as fast as they are judged; what counts is the CPU time that a frame takes.",
-        ),
+        WorkloadKind::Packets => lines.push(if summary.exact.is_empty() {
+            "The kernel makes frames as fast as they are judged; what counts is the CPU time that a frame takes."
+        } else {
+            "The kernel makes frames as fast as they are judged; what counts is the instructions that a frame takes."
+        }),
         WorkloadKind::Http
         | WorkloadKind::Connect
         | WorkloadKind::Grpc
@@ -130,9 +157,12 @@ fn sending(summary: &Summary) -> Vec<String> {
                     "Response time is received − intended; it includes the wait to be sent. Service and lag are shown beside it.",
                 ]);
             }
-            lines.extend(has_no_rate(summary).then_some(
-                "In a closed loop each connection sends its next request when it has the answer; what counts is the number of answers.",
-            ));
+            let closed = if summary.exact.is_empty() {
+                "In a closed loop each connection sends its next request when it has the answer; what counts is the number of answers."
+            } else {
+                "One connection sends its next request when it has the answer; what counts is the instructions that this takes."
+            };
+            lines.extend(has_no_rate(summary).then_some(closed));
         }
     }
     lines.into_iter().map(str::to_owned).collect()

@@ -61,6 +61,18 @@ fn the_tables_of_counts() {
     assert!(kernels(&[analyse(&crate::made::eventful())], STYLE).is_none());
     let page = html::page(&old);
     assert!(page.contains("Instructions per request") && !page.contains("id=\"curves\""));
+    // Nothing is said of how timed races are judged, nor figures of theirs.
+    for words in [
+        "bootstrap",
+        "widened for",
+        "Nothing watched",
+        "How long for ±3",
+        "three times",
+        "class=\"verdicts\"",
+    ] {
+        assert!(!page.contains(words), "{words}");
+    }
+    assert!(page.contains("if it differs from host by more than its own repetitions"));
     let all: serde_json::Value = serde_json::from_str(&json_of_all(&[old.clone(), new])).unwrap();
     assert_eq!(all["races"][0], serde_json::from_str::<serde_json::Value>(&json(&old)).unwrap());
 }
