@@ -225,12 +225,23 @@ fn testing(summary: &Summary) -> String {
     if !asks(summary) {
         return format!("What is tested is {}.", carried::measure(summary).unit());
     }
-    let at_rates = "p99 is tested first, then that of a typical slice, then p50";
+    let at_rates = deciding_at_rates(summary);
     match (has_rate(summary), has_no_rate(summary)) {
         (true, true) => format!("{at_rates}; in a closed loop, answers per second."),
         (true, false) => format!("{at_rates}."),
         (false, _) => "What is tested is answers per second.".to_owned(),
     }
+}
+
+/// The statistics that decide at a rate, in their order: first the one that the race was to know.
+fn deciding_at_rates(summary: &Summary) -> String {
+    let throughput = carried::measure(summary).unit();
+    let named = summary.until.as_ref().and_then(|of| of.statistic).filter(|of| *of != throughput);
+    let (first, why) = named.map_or(("p99", ""), |named| (named, ", which the race was to know,"));
+    let usual = [("p99", "p99"), ("typical p99", "that of a typical slice"), ("p50", "p50")];
+    let others = usual.into_iter().filter(|(label, _)| *label != first);
+    let then: String = others.map(|(_, words)| format!(", then {words}")).collect();
+    format!("{first}{why} is tested first{then}")
 }
 
 fn voiding(summary: &Summary) -> String {

@@ -51,6 +51,18 @@ fn comparison<'a>(summary: &'a Summary, name: &str, load: usize) -> &'a Comparis
     of.iter().find(|one| one.candidate == name && one.load == load).expect(name)
 }
 
+/// As the verdict's reason has them.
+#[test]
+fn the_method_names_what_is_tested_first() {
+    let said = |until: &str| html::page(&analyse(&played(&plan(3, vec![Truth::of("docker", 1.5)]), until)));
+    let usual = "is tested first, then that of a typical slice, then p50; in a closed loop";
+    assert!(said("3%").contains(&format!("p99 {usual}")));
+    assert!(said("req/s:3%").contains(&format!("p99 {usual}")));
+    let named = ", which the race was to know, is tested first, then p99, then that of a typical slice";
+    assert!(said("p99.9:5%").contains(&format!("p99.9{named}, then p50")));
+    assert!(said("p50:5%").contains(&format!("p50{named};")));
+}
+
 fn against_the_schema(summary: &Summary) -> Vec<String> {
     let schema = serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
