@@ -9,7 +9,9 @@ use super::scale::LogScale;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::{machine, marks, text};
-use crate::search::{about, arms_of, candidate, halving, is_better_high, name, sentence};
+use crate::search::{
+    NO_ANSWER, ONLY_STAGES, about, arms_of, candidate, halving, is_better_high, name, sentence,
+};
 use crate::{Ratio, Verdict};
 
 /// Writes all that stands in the page.
@@ -45,7 +47,7 @@ fn head(m: &mut Markup, search: &SearchRecord) {
         );
         m.leaf("p", &[("class", "where")], &place);
         let answer = search.answer.as_ref().map(sentence);
-        let answer = answer.unwrap_or_else(|| "No answer: the search was interrupted.".to_owned());
+        let answer = answer.unwrap_or_else(|| NO_ANSWER.to_owned());
         m.leaf("p", &[("class", "verdict-sentence")], &answer);
         m.within("dl", &[("class", "facts")], |m| {
             for (name, figure, remark) in facts(search) {
@@ -60,7 +62,7 @@ fn head(m: &mut Markup, search: &SearchRecord) {
         });
         if search.answer.is_none() {
             m.within("ul", &[("class", "warnings")], |m| {
-                m.leaf("li", &[], "Only the stages below were finished; they are no answer.");
+                m.leaf("li", &[], ONLY_STAGES);
             });
         }
     });

@@ -97,6 +97,11 @@ pub(crate) fn name(arm: &SearchArm, stage: &SearchStage, search: &SearchRecord) 
     }
 }
 
+/// What stands in place of the answer of a search that was interrupted.
+pub(crate) const NO_ANSWER: &str = "No answer: the search was interrupted.";
+/// What must be known of its stages, whose best arm may have been lucky.
+pub(crate) const ONLY_STAGES: &str = "Only these stages were finished; they are no answer.";
+
 /// The answer as a sentence.
 pub(crate) fn sentence(answer: &SearchAnswer) -> String {
     let begin = match answer.verdict {

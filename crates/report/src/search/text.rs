@@ -4,7 +4,7 @@ use record::{SearchAnswer, SearchRatio, SearchRecord, SearchStage, SearchVerdict
 
 use crate::terminal;
 
-use super::{about, arms_of, candidate, halving, is_better_high, name, sentence};
+use super::{NO_ANSWER, ONLY_STAGES, about, arms_of, candidate, halving, is_better_high, name, sentence};
 
 /// The text of a search.
 pub fn text(search: &SearchRecord) -> String {
@@ -34,12 +34,13 @@ fn compose(search: &SearchRecord) -> String {
             text += &rounds(search, place);
         }
     }
-    if let Some(answer) = &search.answer {
-        text += &format!("\n{}\n", sentence(answer));
-        text += &beside(answer, search);
-        if answer.verdict == SearchVerdict::Better {
-            text += &format!("\nAs a candidate of an experiment:\n\n{}", candidate(search, &answer.tune));
-        }
+    let Some(answer) = &search.answer else {
+        return text + &format!("\n{NO_ANSWER} {ONLY_STAGES}");
+    };
+    text += &format!("\n{}\n", sentence(answer));
+    text += &beside(answer, search);
+    if answer.verdict == SearchVerdict::Better {
+        text += &format!("\nAs a candidate of an experiment:\n\n{}", candidate(search, &answer.tune));
     }
     text.trim_end().to_owned()
 }
@@ -102,7 +103,7 @@ fn beside(answer: &SearchAnswer, search: &SearchRecord) -> String {
 mod tests {
     use record::{Experiment, Side};
 
-    use super::super::fixture::{better, hostile, nothing};
+    use super::super::fixture::{better, hostile, interrupted, nothing};
     use super::*;
 
     #[test]
@@ -155,6 +156,15 @@ mod tests {
         }
         assert!(text.contains("\\u001b\\u0000") && text.contains("\\u009b2J"), "{text}");
         assert!(!text.contains("\nBetter: forged"), "{text}");
+    }
+
+    /// Its stages mark the arms that were kept, as those of a finished search do.
+    #[test]
+    fn a_search_that_was_interrupted_has_no_answer() {
+        let shown = text(&interrupted());
+        let last =
+            "No answer: the search was interrupted. Only these stages were finished; they are no answer.";
+        assert!(shown.contains("  * ") && shown.ends_with(last), "{shown}");
     }
 
     #[test]
