@@ -17,7 +17,8 @@ use anyhow::{Context, bail};
 /// rendered as one map.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Record files (race.jsonl of a race, search.json of `hostgap tune search`).
+    /// Record files (race.jsonl of a race, search.json of `hostgap tune search`); several only from directories of
+    /// their own, since each has its page beside it.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print JSON instead of the table.
@@ -44,11 +45,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         });
     }
     let mut whole = true;
-    for file in &args.files {
-        let page = args.html.clone().unwrap_or_else(|| file.with_file_name(PAGE));
+    for (file, page) in args.files.iter().zip(&pages(args)?) {
         match Record::read(file)? {
             Record::Race(race) => {
-                let summary = summarise(&race, &page)?;
+                let summary = summarise(&race, page)?;
                 print(&summary, args.json)?;
                 if let Some(why) = incomplete(file, &summary) {
                     whole = false;
@@ -56,13 +56,47 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 }
             }
             Record::Search(search) => {
-                write_page(&page, &html::search_page(&search))?;
+                write_page(page, &html::search_page(&search))?;
                 write(&if args.json { search::json(&search) } else { search::text(&search) })?;
             }
         }
         crate::output::aside(format_args!("page: {}", page.display()));
     }
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(crate::exit::INVALID) })
+}
+
+/// The page of each record.
+///
+/// # Errors
+/// One would replace a record, or the page of another one.
+fn pages(args: &Args) -> Result<Vec<PathBuf>, crate::exit::BadInput> {
+    let page = |file: &PathBuf| args.html.clone().unwrap_or_else(|| file.with_file_name(PAGE));
+    let pages: Vec<PathBuf> = args.files.iter().map(page).collect();
+    let records: BTreeSet<PathBuf> = args.files.iter().map(|file| place(file)).collect();
+    let mut taken = BTreeSet::new();
+    for page in &pages {
+        if records.contains(&place(page)) {
+            return Err(crate::exit::BadInput(format!(
+                "could not write the page to {}: that is the record",
+                page.display()
+            )));
+        }
+        if !taken.insert(place(page)) {
+            return Err(crate::exit::BadInput(format!(
+                "could not write several pages to {}: render the records of a directory one at a time, with --html",
+                page.display()
+            )));
+        }
+    }
+    Ok(pages)
+}
+
+/// Where a file is or would be, by whatever name.
+fn place(file: &Path) -> PathBuf {
+    file.canonicalize().unwrap_or_else(|_| {
+        let above = file.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        above.canonicalize().unwrap_or_else(|_| above.to_owned()).join(file.file_name().unwrap_or_default())
+    })
 }
 
 /// The page's name beside its record.

@@ -127,6 +127,40 @@ fn a_file_that_is_no_record() {
     check(&sandbox.hostgap(&["report"]), 2, "FILE");
 }
 
+/// Neither a record nor the page of another one.
+#[test]
+fn a_page_replaces_nothing_but_the_page_of_its_record() {
+    let sandbox = sandbox();
+    let search = serde_json::json!({
+        "schema": 1, "hostgap": "0", "started_unix_s": 1, "seed": 1, "budget_s": 1.0, "wall_s": 1.0,
+        "experiment": record::Experiment::default(), "machine": record::Machine::default(),
+        "incumbent": "docker", "objective": "throughput", "guards": [], "options": [], "blocks": [], "stages": [],
+    })
+    .to_string();
+    let other = sandbox.out().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let at = |name: &str| sandbox.out().join(name).to_str().unwrap().to_owned();
+    for name in ["a.json", "b.json", "other/a.json"] {
+        std::fs::write(at(name), &search).unwrap();
+    }
+    let page = at("report.html");
+    check(
+        &sandbox.hostgap(&["report", &at("a.json"), &at("b.json")]),
+        2,
+        "could not write several pages to ",
+    );
+    assert!(!std::fs::exists(&page).unwrap());
+    let link = at("link.html");
+    std::os::unix::fs::symlink(at("a.json"), &link).unwrap();
+    for named in [at("a.json"), at("other/../a.json"), link] {
+        let refused = sandbox.hostgap(&["report", &at("a.json"), "--html", &named]);
+        check(&refused, 2, "that is the record");
+    }
+    assert_eq!(std::fs::read_to_string(at("a.json")).unwrap(), search);
+    check(&sandbox.hostgap(&["report", &at("a.json"), &at("other/a.json")]), 0, "");
+    assert!(std::fs::exists(&page).unwrap() && std::fs::exists(at("other/report.html")).unwrap());
+}
+
 /// Named input that is missing or of the wrong kind gives the same exit code with every command.
 #[test]
 fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
