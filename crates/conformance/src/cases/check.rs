@@ -37,7 +37,7 @@ pub(super) const CASES: &[Case] = &[
         "CHECK fails if the interface is gone",
         MISSING,
         Demand::Should,
-        Kind::Any,
+        Kind::Interface,
         interface_gone,
     ),
     case(

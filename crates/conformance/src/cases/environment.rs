@@ -56,13 +56,17 @@ pub(super) const CASES: &[Case] = &[
         NAMED,
         netns_missing,
     ),
-    case(
-        "env-netns-gone",
-        "ADD for a namespace that does not exist fails, and nothing is made",
-        "section 2, Errors",
-        "A plugin must exit with a return code of 0 on success, and non-zero on failure.",
-        netns_gone,
-    ),
+    // One behind another plugin need not enter the namespace.
+    Case {
+        kind: Kind::Interface,
+        ..case(
+            "env-netns-gone",
+            "ADD for a namespace that does not exist fails, and nothing is made",
+            "section 2, Errors",
+            "A plugin must exit with a return code of 0 on success, and non-zero on failure.",
+            netns_gone,
+        )
+    },
     case(
         "env-args-kubelet",
         "CNI_ARGS that are for others do not disturb it, as those that kubelet passes",

@@ -4,7 +4,7 @@ use cni::{Command, Version};
 use serde_json::{Value, json};
 
 use crate::case::{Case, Demand, Kind};
-use crate::outcome::Judged;
+use crate::outcome::{Judged, Stop};
 use crate::scene::Scene;
 
 const CODES: &str = "section 5, Error";
@@ -113,11 +113,21 @@ fn reserved_keys(scene: &Scene<'_>) -> Judged {
     scene.ask(Command::Del, &container).key("cni.dev/unknown-key", 7).send()?.succeeded()
 }
 
-/// In each version that the plugin lists: in its newest it may be right by chance.
+/// In each version that the plugin lists: in its newest it may be right by chance. Behind another plugin only in that
+/// of the result that it is given.
 fn error_object(scene: &Scene<'_>) -> Judged {
+    let is_alone = scene.subject.before.is_empty();
     let ask = scene.ask_add(&scene.container("a")?)?.set("CNI_NETNS", "/run/netns/nowhere");
-    for version in Version::ALL.into_iter().filter(|version| scene.speaks(version.as_str())) {
+    let spoken = |version: &Version| match is_alone {
+        true => scene.speaks(version.as_str()),
+        false => *version == scene.version,
+    };
+    for version in Version::ALL.into_iter().filter(spoken) {
         let answer = ask.clone().version(version.as_str()).send()?;
+        if answer.exchange.ended.is_success() && !is_alone {
+            let why = "behind another plugin it does not fail for a namespace that does not exist";
+            return Err(Stop::not_applicable(why));
+        }
         let refusal = answer.refused("and /run/netns/nowhere does not exist")?;
         let reported = &refusal.object["cniVersion"];
         if reported != version.as_str() {

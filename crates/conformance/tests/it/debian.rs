@@ -39,6 +39,19 @@ fn macvlan() {
     check("macvlan", &[], &[]);
 }
 
+/// Without ports to publish, portmap passes on what it gets, and enters no namespace.
+#[test]
+fn a_plugin_that_makes_nothing_is_not_missed() {
+    let (Some(portmap), Some(_)) = (debians("portmap"), debians("ptp")) else { return };
+    let list = r#"{"cniVersion":"1.0.0","name":"chain","plugins":[
+        {"type":"ptp","ipam":{"type":"host-local","subnet":"10.9.0.0/24"}},
+        {"type":"portmap","capabilities":{"portMappings":true}}]}"#;
+    let subject = conformance::Subject::with_conf(&portmap, vec!["/usr/lib/cni".into()], list).unwrap();
+    let ids = ["check-interface-gone", "env-netns-gone", "error-object"];
+    let cases: Vec<_> = ids.iter().flat_map(|id| conformance::find(id)).collect();
+    assert_eq!(not_applicable(&found(&subject, &cases)), ids.into());
+}
+
 /// A plugin that is called behind another one is judged with it; what is about interfaces alone does not apply.
 #[test]
 fn a_plugin_behind_another() {
