@@ -83,9 +83,13 @@ impl Answer {
         if self.exchange.ended.is_success() {
             return Ok(());
         }
+        Err(self.fault(format!("{} ended with {}: {}", self.command(), self.exchange.ended, self.reason())))
+    }
+
+    /// Why it failed, as it says itself.
+    pub(crate) fn reason(&self) -> String {
         let why = Failure::read(&self.exchange.stdout).map(|failure| failure.to_string());
-        let why = why.unwrap_or_else(|| self.exchange.stderr.trim().to_owned());
-        Err(self.fault(format!("{} ended with {}: {why}", self.command(), self.exchange.ended)))
+        why.unwrap_or_else(|| self.exchange.stderr.trim().to_owned())
     }
 
     /// It ended with status 0 and printed nothing.
@@ -117,7 +121,8 @@ impl Answer {
         Ok(())
     }
 
-    /// It failed with an error object on standard output that has a code and a message.
+    /// It failed with an error object on standard output, for sentences that ask for a code: the object itself is only
+    /// recommended. It is one that has a code and a message.
     pub(crate) fn refused(&self, because: &str) -> Judged<Refusal> {
         self.failed(because)?;
         let shown = || self.exchange.ended;

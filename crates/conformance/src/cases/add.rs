@@ -106,7 +106,7 @@ fn name_taken(scene: &Scene<'_>) -> Judged {
     scene.occupy(&container)?;
     let before = container.state()?;
     let answer = scene.ask_add(&container)?.send()?;
-    answer.refused(&format!("and the container has an interface {IFNAME} already"))?;
+    answer.failed(&format!("and the container has an interface {IFNAME} already"))?;
     container.state()?.must_be(&before, "the container", "after the refusal")?;
     scene.node()?.must_be(&before_node, "the node", "after the refusal")
 }
@@ -135,10 +135,9 @@ fn two_interfaces(scene: &Scene<'_>) -> Judged {
     let before = container.state()?;
     let answer = scene.ask_add(&container)?.set("CNI_IFNAME", "net1").send()?;
     if !answer.exchange.ended.is_success() {
-        let refusal = answer.refused("")?;
         scene.ask(Command::Del, &container).set("CNI_IFNAME", "net1").send()?.succeeded()?;
         container.state()?.must_be(&before, "the container", "after a refused second ADD and its DEL")?;
-        let why = format!("it refuses a second interface in one network: {}", refusal.object["msg"]);
+        let why = format!("it refuses a second interface in one network: {}", answer.reason());
         return Err(Stop::not_applicable(why));
     }
     let second = Added::of(answer)?;
@@ -223,7 +222,7 @@ fn delegate_missing(scene: &Scene<'_>) -> Judged {
     let before = scene.settled_node()?;
     let container = scene.container("a")?;
     let answer = scene.ask_add(&container)?.set("CNI_PATH", "/nonexistent").send()?;
-    answer.refused(&format!("and {delegate} is not in /nonexistent"))?;
+    answer.failed(&format!("and {delegate} is not in /nonexistent"))?;
     scene.ask(Command::Del, &container).send()?.succeeded()?;
     scene.node()?.must_be(&before, "the node", "after the failed ADD and its DEL")
 }

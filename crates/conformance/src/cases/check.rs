@@ -131,7 +131,7 @@ fn notices(
     let check = scene.ask(Command::Check, container).previous(added);
     check.clone().send()?.succeeded()?;
     damage()?;
-    check.send()?.refused(&format!("and {broken}")).map(drop)
+    check.send()?.failed(&format!("and {broken}"))
 }
 
 fn interface_gone(scene: &Scene<'_>) -> Judged {
@@ -186,7 +186,7 @@ fn other_route(scene: &Scene<'_>) -> Judged {
 
 fn no_result(scene: &Scene<'_>) -> Judged {
     let (container, _) = added(scene)?;
-    scene.ask(Command::Check, &container).send()?.refused("and has nothing to compare with").map(drop)
+    scene.ask(Command::Check, &container).send()?.failed("and has nothing to compare with")
 }
 
 /// Where the addresses are kept in the files of host-local, which are called as the addresses.

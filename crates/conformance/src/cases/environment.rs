@@ -139,7 +139,7 @@ fn bad(scene: &Scene<'_>, name: &'static str, values: &[&str]) -> Judged {
     let ask = scene.ask_add(&container)?;
     let before = (scene.node()?, container.state()?);
     for value in values {
-        ask.clone().set(name, *value).send()?.refused(&format!("and {name} is {value:?}"))?;
+        ask.clone().set(name, *value).send()?.failed(&format!("and {name} is {value:?}"))?;
         unchanged(scene, &container, &before)?;
     }
     Ok(())
@@ -160,7 +160,7 @@ fn netns_gone(scene: &Scene<'_>) -> Judged {
     let container = scene.container("a")?;
     let ask = scene.ask_add(&container)?;
     let before = container.state()?;
-    ask.set("CNI_NETNS", "/run/netns/nowhere").send()?.refused("and /run/netns/nowhere does not exist")?;
+    ask.set("CNI_NETNS", "/run/netns/nowhere").send()?.failed("and /run/netns/nowhere does not exist")?;
     container.state()?.must_be(&before, "the container", "after an ADD for another namespace")
 }
 

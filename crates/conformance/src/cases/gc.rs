@@ -131,7 +131,7 @@ fn delegate(scene: &Scene<'_>) -> Judged {
         return Err(Stop::not_applicable("it calls no other plugin for addresses"));
     };
     let answer = ask(scene, &json!([])).set("CNI_PATH", "/nonexistent").send()?;
-    answer.refused(&format!("and {delegate} is not in /nonexistent")).map(drop)
+    answer.failed(&format!("and {delegate} is not in /nonexistent"))
 }
 
 fn silent(scene: &Scene<'_>) -> Judged {

@@ -85,7 +85,7 @@ fn name_missing(scene: &Scene<'_>) -> Judged {
     let container = scene.container("a")?;
     let ask = scene.ask_add(&container)?;
     for name in [json!(""), Value::Null] {
-        ask.clone().key("name", name).send()?.refused("and the network has no name")?;
+        ask.clone().key("name", name).send()?.failed("and the network has no name")?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ const STATUS: &str = "section 2, STATUS";
 pub(super) const CASES: &[Case] = &[
     case(
         "status-ready",
-        "STATUS succeeds and prints nothing if ADD can be done",
+        "STATUS succeeds if ADD can be done",
         "A plugin must exit with a zero (success) return code if the plugin is ready to service ADD requests.",
         Demand::Must,
         ready,
@@ -57,9 +57,9 @@ const fn case(
 }
 
 fn ready(scene: &Scene<'_>) -> Judged {
-    Ask::of_network(scene, Command::Status).send()?.silent()?;
+    Ask::of_network(scene, Command::Status).send()?.succeeded()?;
     scene.added(&scene.container("a")?)?;
-    Ask::of_network(scene, Command::Status).send()?.silent()
+    Ask::of_network(scene, Command::Status).send()?.succeeded()
 }
 
 /// A plugin that calls another one for addresses passes on what that one says, so it is judged only where that one says
@@ -101,5 +101,5 @@ fn delegate(scene: &Scene<'_>) -> Judged {
         return Err(Stop::not_applicable("it calls no other plugin for addresses"));
     };
     let answer = Ask::of_network(scene, Command::Status).set("CNI_PATH", "/nonexistent").send()?;
-    answer.refused(&format!("and {delegate} is not in /nonexistent")).map(drop)
+    answer.failed(&format!("and {delegate} is not in /nonexistent"))
 }

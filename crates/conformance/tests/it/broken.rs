@@ -180,6 +180,30 @@ fn every_case_is_seen_to_fail() {
     assert_eq!(cases.collect::<BTreeSet<_>>(), seen);
 }
 
+/// Sentences that ask for an error ask for no more: that it is an object is another sentence, with "should".
+#[test]
+fn a_plugin_that_says_why_it_fails_in_words_has_failed() {
+    if debians("ptp").is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let script = "out=$($REAL) && printf '%s\\n' \"$out\" && exit 0; echo \"$out\" >&2; exit 1";
+    let ids = [
+        "env-netns-gone",
+        "env-ifname-bad",
+        "env-containerid-bad",
+        "add-name-taken",
+        "add-two-interfaces",
+        "add-delegate-missing",
+        "input-name-missing",
+        "check-no-result",
+        "check-interface-gone",
+        "error-object",
+    ];
+    let cases: Vec<_> = ids.iter().flat_map(|id| find(id)).collect();
+    assert_eq!(failed(&found(&wrapped(dir.path(), script), &cases)), ["error-object"].into());
+}
+
 /// A failure has all that is needed to see it by hand: the script is run, and fails as the case did.
 #[test]
 fn a_failure_is_shown_by_its_script() {
