@@ -90,7 +90,8 @@ impl Transcript {
             exchange.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
         let environment = environment.collect::<Vec<_>>().join(" ");
         let killer = match manner {
-            Manner::Killed(after) => format!("timeout -s KILL {} ", after.as_secs_f64()),
+            // timeout takes 0 for no limit.
+            Manner::Killed(after) => format!("timeout -s KILL {} ", after.as_secs_f64().max(0.0001)),
             Manner::Plain | Manner::Together => String::new(),
         };
         let program = quoted(&program.display().to_string());
@@ -188,10 +189,12 @@ mod tests {
             transcript.call(called("ADD", "{}", "", Manner::Together));
         }
         transcript.call(called("DEL", "no JSON", "", Manner::Killed(Duration::from_millis(3))));
+        transcript.call(called("ADD", "at once", "", Manner::Killed(Duration::ZERO)));
         let script = transcript.script();
         let lines: Vec<&str> = script.lines().skip(2).collect();
         assert!(lines[..2].iter().all(|line| line.ends_with("/x &")), "{script}");
-        assert_eq!((lines[2], lines[4]), ("wait", "HERE"));
+        assert_eq!((lines[2], lines[5]), ("wait", "HERE"));
+        assert!(lines[4].contains("timeout -s KILL 0.0001 nsenter"), "{script}");
         assert!(
             script.contains("printf %s 'no JSON' | CNI_COMMAND=DEL timeout -s KILL 0.003 nsenter"),
             "{script}"
