@@ -22,9 +22,9 @@ pub struct PairsMap {
     pub races: Vec<PairRace>,
     /// The load at which pairs are compared; `None`: nothing has been raced.
     pub load: Option<Load>,
-    /// What the figures of the map are: "p99", "typical p99", "p50", or "req/s" in a closed loop.
+    /// What the figures of the map are: "p99", "typical p99", "p50", or the unit of throughput in a closed loop.
     pub statistic: &'static str,
-    /// What they count: "ns" or "req/s".
+    /// What they count: "ns", or in a closed loop "req/s" or what else throughput is counted in.
     pub unit: &'static str,
     /// How many tests decided what is worse than the rest; their intervals are wider for that.
     pub tests: usize,

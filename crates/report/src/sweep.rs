@@ -28,9 +28,10 @@ pub struct SweptChart {
     pub requested_rps: Option<f64>,
     /// The share of capacity that the rate was asked as, 0 to 1, likewise.
     pub of_capacity: Option<f64>,
-    /// "p50", "p99", "typical p99" where slices have requests enough, "req/s", "Mbit/s" or "packets/s".
+    /// "p50", "p99", "typical p99" where slices have requests enough, "req/s", "Mbit/s", "packets/s" or "packets/CPU
+    /// s".
     pub statistic: &'static str,
-    /// What the estimates count: "ns", "req/s", "Mbit/s" or "packets/s".
+    /// What the estimates count: "ns", "req/s", "Mbit/s", "packets/s" or "packets/CPU s".
     pub unit: &'static str,
     /// One a data path, in display order.
     pub lines: Vec<SweptLine>,

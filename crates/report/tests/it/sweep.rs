@@ -257,6 +257,24 @@ fn rates_of_datagrams_are_an_axis_of_what_arrives() {
     assert!(section.contains("packets/s asked for") && !section.contains("no rate limit"));
 }
 
+/// Frames have sizes, and are judged by the CPU time of one.
+#[test]
+fn sizes_of_frames_are_an_axis_of_packets_a_second_of_cpu_time() {
+    let asked = "workload.kind = \"packets\"\nsweep = { over = \"body_bytes\", values = [64, 1000] }";
+    let mut race = race(vec![Truth::of("docker", 1.5)], vec![None, None], asked);
+    for (load, bytes) in race.loads.iter_mut().zip([64, 1000]) {
+        load.body_bytes = bytes;
+    }
+    let summary = analyse(&race);
+    let chart = &swept(&summary).charts[0];
+    assert_eq!((chart.statistic, chart.unit), ("packets/CPU s", "packets/CPU s"));
+    let schema = serde_json::from_str(include_str!("../../../../docs/report.schema.json")).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let value = serde_json::from_str(&json(&summary)).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&value).map(|error| error.to_string()).collect();
+    assert_eq!(errors, Vec::<String>::new());
+}
+
 /// Slices of at least 1,000 requests have a p99 each.
 #[test]
 fn the_typical_p99_of_long_slices_is_drawn_between_p99_and_p50() {
