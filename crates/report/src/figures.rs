@@ -100,6 +100,15 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
+/// A share of capacity that was asked for: as [`percent`], but "12.5 %" where it is that.
+pub(crate) fn asked(share: f64) -> String {
+    let hundredths = share * 1e4;
+    if (hundredths - hundredths.round()).abs() < 1e-6 {
+        return format!("{} %", trimmed(share * 100.0, 2));
+    }
+    percent(share)
+}
+
 /// The noise, as the share that a ratio must lie above 1 by. A ratio below 1 must be so many times as small, which is
 /// more per cent off than it looks: "±3.2 %", but "×1.38 either way", since ×0.70 is noise then.
 pub(crate) fn noise(floor: f64) -> String {
@@ -122,7 +131,7 @@ pub(crate) fn unanswered(own: f64, others: f64, reference: &str) -> String {
 pub(crate) fn load(load: &Load) -> String {
     let body = load.body_bytes;
     match (load.requested_rps, load.of_capacity) {
-        (Some(per_s), Some(share)) => format!("{body} B at {} ({}/s)", percent(share), rate(per_s)),
+        (Some(per_s), Some(share)) => format!("{body} B at {} ({}/s)", asked(share), rate(per_s)),
         (Some(per_s), None) => format!("{body} B at {}/s", rate(per_s)),
         (None, _) => format!("{body} B, {}", unpaced(load.measure)),
     }
@@ -265,6 +274,9 @@ mod tests {
         check(&change_within(&Ratio { value: 7.0, low: 4.0, high: 12.0 }), "×7.00 (×4.00 … ×12.0)");
         check(&percent(0.0014), "0.14 %");
         check(&percent(0.3), "30 %");
+        check(&asked(0.3), "30 %");
+        check(&asked(0.125), "12.5 %");
+        check(&asked(20.0 / 66.0), "30 %");
         check(&percent(0.9958), "99.6 %");
         check(&percent(0.99999), "99.999 %");
         check(&percent(0.99), "99 %");

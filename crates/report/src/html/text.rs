@@ -2,7 +2,7 @@
 
 use record::Placement;
 
-use crate::figures::{EITHER_WAY_MIN, unpaced};
+use crate::figures::{self, EITHER_WAY_MIN, unpaced};
 use crate::{Load, Quantiles, Ratio};
 
 /// Between groups of three digits: U+202F, narrow and never broken.
@@ -57,9 +57,18 @@ pub(super) fn grouped(value: u64) -> String {
     grouped_text(&value.to_string())
 }
 
-/// Events per second as a whole number, thousands grouped.
+/// Events per second as a whole number, thousands grouped; of few of them with what is less than one.
 pub(super) fn per_second(value: f64) -> String {
-    if value.is_finite() { grouped_text(&format!("{value:.0}")) } else { NONE.to_owned() }
+    match value {
+        _ if !value.is_finite() => NONE.to_owned(),
+        _ if value < 10.0 => significant_short(value),
+        _ => grouped_text(&format!("{value:.0}")),
+    }
+}
+
+/// A share of capacity as it was asked for.
+fn asked(share: f64) -> String {
+    figures::asked(share).replace(' ', &GROUP.to_string())
 }
 
 /// A ratio with its interval: `1.03 (0.99–1.07)`. Digits follow the width of the interval, so that the interval of a
@@ -155,7 +164,7 @@ pub(super) fn load(load: &Load) -> String {
         (None, _) => unpaced(load.measure).to_owned(),
         (Some(rps), None) => format!("{} {}", per_second(rps), load.measure.unit()),
         (Some(rps), Some(share)) => {
-            format!("{:.0}{GROUP}% of capacity · {} req/s", share * 100.0, per_second(rps))
+            format!("{} of capacity · {} req/s", asked(share), per_second(rps))
         }
     };
     format!("{rate} · {}", bytes(load.body_bytes))
@@ -165,7 +174,7 @@ pub(super) fn load(load: &Load) -> String {
 pub(super) fn load_short(load: &Load) -> String {
     match (load.requested_rps, load.of_capacity) {
         (None, _) => format!("{}, {}", unpaced(load.measure), bytes(load.body_bytes)),
-        (Some(_), Some(share)) => format!("{:.0}{GROUP}%, {}", share * 100.0, bytes(load.body_bytes)),
+        (Some(_), Some(share)) => format!("{}, {}", asked(share), bytes(load.body_bytes)),
         (Some(rps), None) => format!("{}/s, {}", per_second(rps), bytes(load.body_bytes)),
     }
 }
@@ -254,6 +263,9 @@ mod tests {
         check(&grouped(1_234_567), "1_234_567");
         check(&grouped(999), "999");
         check(&per_second(234_104.4), "234_104");
+        check(&per_second(9.996), "10");
+        check(&per_second(0.25), "0.25");
+        check(&per_second(0.0), "0");
     }
 
     #[test]
@@ -302,6 +314,10 @@ mod tests {
             measure: Measure::Latency,
         };
         check(&load(&of), "30_% of capacity · 70_231 req/s · 100_B");
+        for (share, says) in [(0.02, "2_%"), (0.025, "2.5_%"), (0.125, "12.5_%"), (0.004, "0.4_%")] {
+            of.of_capacity = Some(share);
+            check(&load_short(&of), &format!("{says}, 100_B"));
+        }
         of.of_capacity = None;
         check(&load(&of), "70_231 req/s · 100_B");
         of.requested_rps = None;
