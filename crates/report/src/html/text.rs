@@ -179,9 +179,10 @@ pub(super) fn load_short(load: &Load) -> String {
     }
 }
 
-/// A quantile as a percentile: `p50`, `p99.9`.
+/// A quantile as a percentile: `p50`, `p99.9`; with as many digits as there are nines, and one more.
 pub(super) fn percentile(quantile: f64) -> String {
-    let mut text = format!("{:.4}", quantile * 100.0);
+    let nines = (1.0 - quantile).max(f64::EPSILON).log10().abs().ceil() as usize;
+    let mut text = format!("{:.1$}", quantile * 100.0, nines.saturating_sub(1).max(4));
     let keep = text.trim_end_matches('0').trim_end_matches('.').len();
     text.truncate(keep);
     format!("p{text}")
@@ -294,6 +295,13 @@ mod tests {
         check(&percentile(0.5), "p50");
         check(&percentile(0.99999), "p99.999");
         check(&percentile(0.0), "p0");
+        check(&percentile(1.0), "p100");
+        // Neighbours on a curve, as far as one goes.
+        let names: Vec<String> =
+            (0..100).map(|step| percentile(1.0 - 10_f64.powf(-f64::from(step) / 8.0))).collect();
+        let told_apart: std::collections::BTreeSet<&String> = names.iter().collect();
+        assert_eq!(told_apart.len(), names.len(), "{names:?}");
+        assert!(!told_apart.contains(&"p100".to_owned()));
     }
 
     #[test]
