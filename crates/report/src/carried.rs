@@ -1,6 +1,6 @@
 //! What downloads and streams are read by: bytes and datagrams per second instead of times.
 
-use record::{Measure, Workload, WorkloadKind};
+use record::{Experiment, Measure, WorkloadKind};
 
 use crate::figures::{counted, percent, three_digits, trimmed};
 use crate::quantities::TransferRates;
@@ -58,41 +58,56 @@ pub(crate) fn loss(carried: &TransferRates) -> Option<String> {
     Some(if loss > 0.0 && loss < 5e-5 { format!("{} %", trimmed(loss * 100.0, 5)) } else { percent(loss) })
 }
 
+/// The fewest and the most connections of a candidate: they may have numbers of their own.
+pub(crate) fn connections(experiment: &Experiment) -> (u32, u32) {
+    let of_all = experiment.workload.connections;
+    let own = experiment.candidates.iter().filter_map(|candidate| candidate.connections);
+    own.fold((of_all, of_all), |(fewest, most), own| (fewest.min(own), most.max(own)))
+}
+
 /// The workload in words; `None` for the default.
-pub(crate) fn describe(workload: &Workload) -> Option<String> {
+pub(crate) fn describe(experiment: &Experiment) -> Option<String> {
+    let workload = &experiment.workload;
     if workload.kind.is_usual() && !workload.tls && workload.cpu_us.is_none() {
         return None;
     }
-    let connections = u64::from(workload.connections);
+    let (fewest, most) = connections(experiment);
+    let many = |noun: &str| match fewest == most {
+        true => counted(most.into(), noun),
+        false => format!("{fewest} to {most} {noun}s"),
+    };
     let what = match workload.kind {
-        WorkloadKind::Http => format!("requests on {}", counted(connections, "permanent connection")),
-        WorkloadKind::Connect => format!("a connection for each request, {connections} at a time"),
+        WorkloadKind::Http => format!("requests on {}", many("permanent connection")),
+        WorkloadKind::Connect => format!(
+            "a connection for each request, {} at a time",
+            if fewest == most { most.to_string() } else { format!("{fewest} to {most}") }
+        ),
         WorkloadKind::Grpc => {
-            format!("echo calls on {} of HTTP/2", counted(connections, "permanent connection"))
+            format!("echo calls on {} of HTTP/2", many("permanent connection"))
         }
         WorkloadKind::Download => format!(
             "downloads by {}, {} each, a connection for each",
-            counted(connections, "client"),
+            many("client"),
             counted(workload.objects.unwrap_or(1).into(), "object")
         ),
         WorkloadKind::TcpRr => {
-            format!("requests and answers of the same size on {}", counted(connections, "TCP connection"))
+            format!("requests and answers of the same size on {}", many("TCP connection"))
         }
         WorkloadKind::UdpRr => {
-            format!("datagrams and answers of the same size on {}", counted(connections, "port"))
+            format!("datagrams and answers of the same size on {}", many("port"))
         }
         WorkloadKind::Verbs => {
-            format!("messages and answers of the same size on {}", counted(connections, "connection"))
+            format!("messages and answers of the same size on {}", many("connection"))
         }
         WorkloadKind::TcpStream => {
-            format!("bytes over TCP from client to server, {}", counted(connections, "flow"))
+            format!("bytes over TCP from client to server, {}", many("flow"))
         }
         WorkloadKind::Packets => format!(
             "frames that the kernel makes meet a filter; host's is {}",
             workload.filter.unwrap_or_default()
         ),
         WorkloadKind::UdpStream => {
-            format!("datagrams from client to server, {}", counted(connections, "flow"))
+            format!("datagrams from client to server, {}", many("flow"))
         }
     };
     let sessions = match (workload.kind.makes_connections(), workload.reuses_sessions()) {
@@ -109,12 +124,15 @@ pub(crate) fn describe(workload: &Workload) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use record::HttpVersion;
+    use record::{Candidate, HttpVersion, Workload};
 
     use super::*;
 
     #[test]
     fn the_usual_workload_is_not_described() {
+        let describe = |workload: &Workload| {
+            describe(&Experiment { workload: workload.clone(), ..Experiment::default() })
+        };
         assert_eq!(describe(&Workload::default()), None);
         let of = |kind| describe(&Workload::of(kind)).unwrap();
         assert_eq!(
@@ -133,6 +151,21 @@ mod tests {
         assert_eq!(describe(&costly).unwrap(), expected);
         let tls = Workload { tls: true, ..Workload::default() };
         assert_eq!(describe(&tls).unwrap(), "http: requests on 32 permanent connections; TLS");
+    }
+
+    #[test]
+    fn connections_of_candidates_are_among_those_that_are_described() {
+        let candidates = [64, 8].map(|own| Candidate { connections: Some(own), ..Candidate::default() });
+        let of = |kind| Experiment {
+            workload: Workload::of(kind),
+            candidates: candidates.to_vec(),
+            ..Experiment::default()
+        };
+        assert_eq!(connections(&of(WorkloadKind::Http)), (8, 64));
+        let grpc = describe(&of(WorkloadKind::Grpc)).unwrap();
+        assert_eq!(grpc, "grpc: echo calls on 8 to 64 permanent connections of HTTP/2");
+        let connect = describe(&of(WorkloadKind::Connect)).unwrap();
+        assert!(connect.contains("each request, 8 to 64 at a time"), "{connect}");
     }
 
     #[test]

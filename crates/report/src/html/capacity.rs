@@ -9,7 +9,7 @@ use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
 use crate::until_sentences::interval_levels;
-use crate::{Candidate, Ratio, Role, Summary, figures};
+use crate::{Candidate, Ratio, Role, Summary, carried, figures};
 use record::Capacity;
 
 /// The search for a rate tries 0.64 of the median last. If that is not sustained, it takes 0.61 untried.
@@ -25,9 +25,10 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
         if measured {
             let reference = marks::reference(summary);
             let lead = format!(
-                "Answers per second in a closed loop of {} connections, ÷ {reference}; left of 1 is less. Bars are ratios, \
+                "Answers per second in a closed loop of {} connections{}, ÷ {reference}; left of 1 is less. Bars are ratios, \
                 whiskers their {} intervals.",
-                summary.experiment.workload.connections,
+                text::between(carried::connections(&summary.experiment)),
+                size(summary).map_or(String::new(), |bytes| format!(", each of {bytes}")),
                 interval_levels(summary, None)
             );
             m.leaf("p", &[("class", "lead")], &lead);
@@ -40,6 +41,13 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
             m.leaf("p", &[("class", "aside")], &found(capacity));
         }
     });
+}
+
+/// Whose capacity it is, where answers of several sizes raced: the first one's.
+fn size(summary: &Summary) -> Option<String> {
+    let first = summary.loads.iter().find(|load| load.requested_rps.is_none())?;
+    let is_one_of_several = summary.loads.iter().any(|load| load.body_bytes != first.body_bytes);
+    is_one_of_several.then(|| text::bytes(first.body_bytes))
 }
 
 /// How the rate that shares refer to was found.

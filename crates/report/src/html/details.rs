@@ -71,6 +71,9 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
     if let Some(wire) = own_wire(summary, candidate) {
         m.leaf("p", &[], &format!("A wire of its own: {wire}."));
     }
+    if let Some(own) = asked(summary, candidate).and_then(|asked| asked.connections) {
+        m.leaf("p", &[], &format!("Connections of its own: {}.", text::grouped(own.into())));
+    }
     if candidate.runnable && !candidate.rates.is_empty() {
         // Where instructions were counted, verdicts are theirs and stand beside them, and times mean nothing.
         if summary.exact.is_empty() {
@@ -88,9 +91,14 @@ fn body(m: &mut Markup, summary: &Summary, candidate: &Candidate) {
     }
 }
 
+/// A candidate as the experiment has it; `None` for the reference and its control.
+fn asked<'s>(summary: &'s Summary, candidate: &Candidate) -> Option<&'s record::Candidate> {
+    summary.experiment.candidates.iter().find(|one| one.title() == candidate.name)
+}
+
 /// What of the wire is otherwise for a candidate.
 fn own_wire(summary: &Summary, candidate: &Candidate) -> Option<String> {
-    let asked = summary.experiment.candidates.iter().find(|one| one.title() == candidate.name)?;
+    let asked = asked(summary, candidate)?;
     let way = |(name, way)| match name {
         "to_server" => format!("to the server {way}"),
         _ => format!("to the client {way}"),

@@ -13,7 +13,7 @@ pub(super) fn section(m: &mut Markup, summary: &Summary) {
     m.within("header", &[], |m| {
         m.leaf("h1", &[], &summary.experiment.name);
         m.leaf("p", &[("class", "where")], &where_and_when(summary));
-        if let Some(workload) = carried::describe(&summary.experiment.workload) {
+        if let Some(workload) = carried::describe(&summary.experiment) {
             m.leaf("p", &[("class", "where")], &format!("Workload {workload}."));
         }
         m.leaf("p", &[("class", "verdict-sentence")], &summary.verdict);

@@ -6,7 +6,7 @@ use super::marks::{self, Venue};
 use super::markup::Markup;
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Precision, Summary};
+use crate::{Precision, Summary, carried};
 
 /// Writes the section on the machine.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
@@ -57,7 +57,7 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
         ("name", experiment.name.clone()),
         ("question", experiment.description.clone()),
         ("server", summary.server.clone()),
-        ("connections", text::grouped(u64::from(workload.connections))),
+        ("connections", text::between(carried::connections(experiment))),
         ("IP version", if workload.ipv6 { "6" } else { "4" }.to_owned()),
         ("loads", loads.join("; ")),
         ("slice", slice),

@@ -57,6 +57,14 @@ pub(super) fn grouped(value: u64) -> String {
     grouped_text(&value.to_string())
 }
 
+/// The fewest and the most of something: `32`, `8 to 64`.
+pub(super) fn between((fewest, most): (u32, u32)) -> String {
+    match fewest == most {
+        true => grouped(most.into()),
+        false => format!("{} to {}", grouped(fewest.into()), grouped(most.into())),
+    }
+}
+
 /// Events per second as a whole number, thousands grouped; of few of them with what is less than one.
 pub(super) fn per_second(value: f64) -> String {
     match value {

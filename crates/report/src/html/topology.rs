@@ -6,7 +6,7 @@ use super::markup::Markup;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::Summary;
+use crate::{Summary, carried};
 use record::{Placement, Side};
 
 /// A node of the drawing.
@@ -164,7 +164,7 @@ fn nodes<'a>(summary: &'a Summary, client: &'a str) -> [Node<'a>; 2] {
 }
 
 fn client_text(summary: &Summary) -> String {
-    format!("generator, {} connections", text::grouped(u64::from(summary.experiment.workload.connections)))
+    format!("generator, {} connections", text::between(carried::connections(&summary.experiment)))
 }
 
 fn wire_name(summary: &Summary) -> String {

@@ -107,7 +107,7 @@ fn head(summary: &Summary) -> String {
     if let Some(flood) = summary.experiment.flood {
         let _infallible = writeln!(text, "Candidates with a filter get a flood of {flood}; host gets none.");
     }
-    if let Some(workload) = carried::describe(&summary.experiment.workload) {
+    if let Some(workload) = carried::describe(&summary.experiment) {
         let _infallible = writeln!(text, "Workload {workload}.");
     }
     if let Some(stopped) = &progress.stopped {

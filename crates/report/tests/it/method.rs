@@ -1,6 +1,6 @@
 //! What the page says of how a race measured is what happened in it.
 
-use record::{Flood, RaceRecord, Witness, Workload, WorkloadKind};
+use record::{Candidate, Flood, RaceRecord, Witness, Workload, WorkloadKind};
 use report::{analyse, html};
 
 use crate::made::{Plan, Truth};
@@ -91,6 +91,24 @@ fn a_flood_can_make_a_trial_void() {
     race.header.experiment.flood = Some(Flood { packets_per_s: 200_000, bytes: 64 });
     let said = method(&race);
     assert!(said.contains("a tenth of its flood was lost") && said.contains("was not sent"), "{said}");
+}
+
+/// Candidates may have connections of their own, and a race answers of several sizes.
+#[test]
+fn connections_are_those_of_all() {
+    let mut race = race(vec![None, None]);
+    race.loads[1].body_bytes = 4096;
+    let said = |race: &RaceRecord| html::page(&analyse(race));
+    let usual = said(&race);
+    assert!(usual.contains("in a closed loop of 32 connections, each of 100\u{202f}B, ÷ host"));
+    assert!(usual.contains("generator, 32 connections") && !usual.contains("Connections of its own"));
+    let own = Candidate { path: "docker".to_owned(), connections: Some(64), ..Candidate::default() };
+    race.header.experiment.candidates = vec![Candidate { name: Some("docker".to_owned()), ..own }];
+    race.loads.truncate(1);
+    race.rounds.iter_mut().for_each(|round| round.trials.retain(|trial| trial.load == 0));
+    let page = said(&race);
+    assert!(page.contains("in a closed loop of 32 to 64 connections, ÷ host"));
+    assert!(page.contains("generator, 32 to 64 connections") && page.contains("Connections of its own: 64."));
 }
 
 /// The root of nine is three: in such a race hosts have three trials a round at a rate.
