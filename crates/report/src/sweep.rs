@@ -73,8 +73,8 @@ pub struct SweptLevel {
     pub figure: SweptFigure,
 }
 
-/// A statistic with its 95 % interval; `None` where the race can give none. The interval is that of the figure alone:
-/// unlike a ratio's, it includes drift that is common to all candidates.
+/// A statistic with its interval, at 95 % or in a race with `until` at the level of its ratio's; `None` where the race
+/// can give none. It is that of the figure alone: unlike a ratio's, it includes drift that is common to all candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SweptFigure {
     /// Of all trials that count.

@@ -10,6 +10,7 @@ use super::markup::Markup;
 use super::svg::Frame;
 use super::table::{Cell, Row, Table};
 use super::text;
+use crate::until_sentences::interval_levels;
 use crate::{Summary, SweepSummary, SweptChart, SweptFigure, SweptLine, carried, figures};
 
 /// Writes the section; empty without a sweep.
@@ -53,8 +54,11 @@ fn heading(sweep: &SweepSummary) -> String {
 
 fn lead(summary: &Summary, sweep: &SweepSummary) -> String {
     let reference = marks::reference(summary);
-    let paired = "Whiskers are 95 % intervals of the figures themselves. They include drift that all data paths share, which the \
-    ratios below do not: a difference may be clear there and not here.";
+    let paired = format!(
+        "Whiskers are {} intervals of the figures themselves. They include drift that all data paths share, which the ratios \
+         below do not: a difference may be clear there and not here.",
+        interval_levels(summary, None)
+    );
     if sweep.charts.iter().all(|chart| chart.levels.is_empty()) {
         return format!("Each data path is a line; the thickest is {reference}. {paired}");
     }

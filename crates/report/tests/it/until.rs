@@ -1,7 +1,7 @@
 //! Races that end early. A generated race is played build by build, and candidates that have left are visited
 //! no more.
 
-use record::{Broken, Leaving, RaceRecord};
+use record::{Broken, Experiment, Leaving, RaceRecord};
 use report::{ComparisonExit, StopReason, Style, Summary, Verdict, analyse, html, table};
 use stats::Level;
 
@@ -49,6 +49,22 @@ fn played_from(whole: RaceRecord, rounds: usize, until: &str) -> RaceRecord {
 fn comparison<'a>(summary: &'a Summary, name: &str, load: usize) -> &'a ComparisonExit {
     let of = &summary.until.as_ref().expect("the race has `until`").comparisons;
     of.iter().find(|one| one.candidate == name && one.load == load).expect(name)
+}
+
+/// They are at the level of the comparisons, also where a figure stands alone.
+#[test]
+fn whiskers_of_a_sweep_have_the_level_that_the_looks_left() {
+    let asked = "schema = 1\nname = \"x\"\nsweep = { over = \"rate\", values = [10000, 20000] }";
+    let experiment = Experiment::from_toml(asked).unwrap().swept();
+    let loads = vec![Some(10_000.0), Some(20_000.0)];
+    let mut whole = Plan { loads, ..plan(3, vec![Truth::of("docker", 1.5)]) }.race();
+    whole.header.experiment = Experiment { rounds: whole.header.experiment.rounds, ..experiment };
+    whole.loads.iter_mut().for_each(|load| load.of_capacity = None);
+    let page = html::page(&analyse(&played_from(whole, 2, "3%")));
+    let (_, sweep) = page.split_once("id=\"sweep\"").unwrap();
+    let (sweep, _) = sweep.split_once("</section>").unwrap();
+    assert!(sweep.contains("Whiskers are 9") && !sweep.contains("hiskers are 95\u{202f}%"), "{sweep}");
+    assert!(!sweep.contains("hiskers are 95 %"), "{sweep}");
 }
 
 /// As the verdict's reason has them.

@@ -7,6 +7,7 @@ use super::super::scale::{Linear, LogScale, Span, spread};
 use super::super::svg::{Anchor, Caption, Frame, Point, Rect, Svg, at};
 use super::super::text;
 use super::{axis_name, drawn, figure, key_of, subject, tick, title, values};
+use crate::until_sentences::interval_levels;
 use crate::{Role, Summary, SweepSummary, SweptChart, SweptLine};
 
 /// Distance of names at the ends of lines.
@@ -160,9 +161,12 @@ impl<'a> Plot<'a> {
             self.draw_line(&mut svg, line, labels[line]);
         }
         let name = format!("{} over {}", title(self.summary, self.sweep, self.chart), subject(self.sweep));
-        let desc =
-            "One line for each data path; whiskers are 95 % intervals. Every point is in the table below.";
-        svg.finish(self.frame, self.area.y + self.area.height + 44.0, Caption { title: &name, desc })
+        let desc = format!(
+            "One line for each data path; whiskers are {} intervals. Every point is in the table below.",
+            interval_levels(self.summary, None)
+        );
+        let caption = Caption { title: &name, desc: &desc };
+        svg.finish(self.frame, self.area.y + self.area.height + 44.0, caption)
     }
 
     /// The points of each line.
