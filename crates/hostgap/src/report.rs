@@ -208,12 +208,13 @@ fn replace(page: &Path, text: &str) -> std::io::Result<()> {
     }
 }
 
-/// Prints the summaries of the same experiment on several kernels.
-pub(crate) fn print_all(summaries: &[Summary], json: bool) -> anyhow::Result<()> {
+/// Prints the summaries of the same experiment on so many kernels, or on fewer, if it did not come to all of them. For
+/// programs the form is that of several all the same.
+pub(crate) fn print_all(summaries: &[Summary], kernels: usize, json: bool) -> anyhow::Result<()> {
     match summaries {
         [] => Ok(()),
+        all if json && kernels > 1 => write(&::report::json_of_all(all)),
         [one] => print(one, json),
-        all if json => write(&::report::json_of_all(all)),
         all => {
             all.iter().try_for_each(|summary| print(summary, false))?;
             ::report::kernels(all, style()).map_or(Ok(()), |text| write(&text))

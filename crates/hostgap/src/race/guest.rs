@@ -130,7 +130,7 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
         let ended = super::finish(&dir, result, &mut |summary| keep(&mut shown, summary));
         if ended.is_err() {
             // The results of other kernels are shown all the same.
-            report::print_all(&shown, args.json)?;
+            report::print_all(&shown, machines.kernels.len(), args.json)?;
             // This fails, as it should, if something was written there.
             let _ = std::fs::remove_dir(&dir);
             let _ = std::fs::remove_dir(&top);
@@ -143,7 +143,7 @@ pub(super) fn race(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitC
             break;
         }
     }
-    report::print_all(&shown, args.json)?;
+    report::print_all(&shown, machines.kernels.len(), args.json)?;
     Ok(code)
 }
 
