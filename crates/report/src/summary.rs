@@ -380,7 +380,7 @@ pub struct Noise {
 pub struct Exact {
     /// Bytes of the answer's body.
     pub body_bytes: u32,
-    /// The candidates with counts, in display order; the reference is the first.
+    /// The candidates with counts, in display order; one of which no trial counts is not among them.
     pub candidates: Vec<Instructions>,
 }
 

@@ -4,7 +4,7 @@
 //! its answers is what client, server and both nodes' kernels executed for one request. The mean and not a percentile:
 //! the histograms have three digits, this has five.
 
-use record::{Entrant, Experiment, Measure, RaceRecord, Round};
+use record::{Entrant, Experiment, RaceRecord, Round};
 
 use crate::summary::{Exact, Instructions};
 use crate::{carried, figures};
@@ -75,13 +75,22 @@ fn runs(race: &RaceRecord, load: usize, entrant: usize) -> Vec<f64> {
 }
 
 /// The counts in a sentence: the cheapest contender and the dearest.
-pub(super) fn sentence(exact: &[Exact], measure: Measure) -> String {
-    let Some((counts, reference)) =
-        exact.first().and_then(|counts| Some((counts, counts.candidates.first()?)))
-    else {
+pub(super) fn sentence(exact: &[Exact], race: &RaceRecord) -> String {
+    let measure = race.header.experiment.workload.kind.measure();
+    let Some(counts) = exact.first().filter(|counts| !counts.candidates.is_empty()) else {
         return "nothing has been counted yet".to_owned();
     };
-    let mut contenders: Vec<&Instructions> = counts.candidates.iter().skip(2).collect();
+    // Whoever has no trial that counts is not among them.
+    let is = |place: usize| {
+        let name = race.header.entrants.get(place).map_or("", |entrant| entrant.name.as_str());
+        move |of: &&Instructions| of.name == name
+    };
+    let Some(reference) = counts.candidates.iter().find(is(0)) else {
+        let name = race.header.entrants.first().map_or("the reference", |entrant| entrant.name.as_str());
+        return format!("no trial of {name} counts, so nothing is compared with it");
+    };
+    let others = counts.candidates.iter().filter(|of| !is(0)(of) && !is(1)(of));
+    let mut contenders: Vec<&Instructions> = others.collect();
     contenders.sort_by(|a, b| a.per_request.total_cmp(&b.per_request));
     let phrase = |contender: &Instructions| {
         let within = if contender.verdict == Verdict::Indistinguishable { " (within the noise)" } else { "" };
@@ -103,7 +112,7 @@ pub(super) fn sentence(exact: &[Exact], measure: Measure) -> String {
         [only] => format!("{figure}; {}", phrase(only)),
         [least, .., most] => {
             // Filters lie on both sides of the reference, as do spliced paths and a stack without the kernel's.
-            let below = measure == Measure::Frames || least.over.is_some_and(|over| over < 0.0);
+            let below = measure == record::Measure::Frames || least.over.is_some_and(|over| over < 0.0);
             let which = if below { "the least" } else { "the least above it" };
             format!("{figure}; {which} is {}, the most {}", phrase(least), phrase(most))
         }

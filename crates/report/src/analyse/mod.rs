@@ -55,7 +55,7 @@ pub fn analyse(race: &RaceRecord) -> Summary {
         loads: race.loads.iter().map(|of| load(race, of)).collect(),
         verdict: match exact.as_slice() {
             [] => sentence::verdict(race, &cells, &comparisons, &candidates),
-            counted => exact::sentence(counted, race.header.experiment.workload.kind.measure()),
+            counted => exact::sentence(counted, race),
         },
         notes: notes(race, &cells, &units, &noise),
         sweep: sweep::swept(race, &comparisons),

@@ -9,7 +9,7 @@ use super::scale::Linear;
 use super::svg::{Anchor, Caption, Frame, Rect, Svg, at};
 use super::table::{Cell, Row, Table};
 use super::text;
-use crate::{Candidate, Exact, Instructions, Summary, Verdict, carried, figures};
+use crate::{Candidate, Exact, Instructions, Role, Summary, Verdict, carried, figures};
 
 const HEAD: f64 = 14.0;
 const FOOT: f64 = 44.0;
@@ -67,7 +67,7 @@ fn draw(summary: &Summary, counts: &Exact, load: usize, frame: Frame) -> Markup 
         let figure = text::grouped(tick.round() as u64);
         rows::draw_tick(&mut svg, "grid", scale.place(tick), (HEAD, bottom), &figure);
     }
-    if let Some((_, _, reference)) = rows.first() {
+    if let Some((_, _, reference)) = rows.iter().find(|(_, one, _)| one.role == Role::Reference) {
         let place = scale.place(reference.per_request);
         svg.line("one", at(place, HEAD), at(place, bottom));
     }
@@ -116,7 +116,13 @@ fn table(m: &mut Markup, summary: &Summary, counts: &Exact, load: usize) {
             ),
             Cell::figure(change(of)),
             Cell::figure(text::percent(of.spread)),
-            Cell::classed(figures::verdict_word(of.verdict), marks::verdict_class(Some(of.verdict))),
+            match of.over {
+                Some(_) => {
+                    Cell::classed(figures::verdict_word(of.verdict), marks::verdict_class(Some(of.verdict)))
+                }
+                // Without the reference nothing is compared.
+                None => Cell::figure(text::NONE.to_owned()),
+            },
         ],
     });
     Table { caption: &name(carried::measure(summary)), rows: rows.collect(), head: head.to_vec() }.write(m);

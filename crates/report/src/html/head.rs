@@ -90,9 +90,11 @@ fn facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
 
 /// The noise of the race: the reference's difference from itself.
 fn noise_facts(summary: &Summary) -> Vec<(&'static str, String, String)> {
-    if let Some(reference) = summary.exact.first().and_then(|counts| counts.candidates.first()) {
-        let remark = format!("repetitions of {}", marks::reference(summary));
-        return vec![("spread", text::percent(reference.spread), remark)];
+    if let Some(counts) = summary.exact.first() {
+        let name = marks::reference(summary);
+        let found = counts.candidates.iter().find(|counted| counted.name == name);
+        let spread = found.map_or_else(|| "not known".to_owned(), |found| text::percent(found.spread));
+        return vec![("spread", spread, format!("repetitions of {name}"))];
     }
     let measure = carried::measure(summary);
     if measure != Measure::Latency {

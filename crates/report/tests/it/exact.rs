@@ -1,6 +1,6 @@
 //! Counted instructions: records with known counts become the tables of one kernel and of two.
 
-use record::{Machines, RaceRecord};
+use record::{Machines, RaceRecord, Void};
 use report::{Style, Verdict, analyse, html, json, json_of_all, kernels, table};
 
 use crate::made::{Plan, Truth};
@@ -86,6 +86,31 @@ fn the_json_of_counts_is_what_its_schema_says() {
     let errors: Vec<String> = validator.iter_errors(&whole).map(|error| error.to_string()).collect();
     assert_eq!(errors, Vec::<String>::new());
     assert!(whole["exact"].is_array());
+}
+
+/// Of the control no trial counts, or of the reference.
+#[test]
+fn who_has_no_count_takes_nobody_s_place() {
+    let without = |entrant: usize| {
+        let mut race = old();
+        race.rounds
+            .iter_mut()
+            .flat_map(|round| &mut round.trials)
+            .filter(|trial| trial.entrant == entrant)
+            .for_each(|trial| trial.void = Some(Void::GeneratorLate { late_p99_ns: 2, limit_ns: 1 }));
+        analyse(&race)
+    };
+    let verdict = without(1).verdict;
+    let says =
+        "host takes 50020 instructions a request; the least above it is macvlan +3 %, the most docker +80 %";
+    assert_eq!(verdict, says);
+    let summary = without(0);
+    assert_eq!(summary.verdict, "no trial of host counts, so nothing is compared with it");
+    let page = html::page(&summary);
+    assert!(page.contains("not known") && !page.contains("host again takes"));
+    let (_, counts) = page.split_once("id=\"exact\"").unwrap();
+    let (counts, _) = counts.split_once("</section>").unwrap();
+    assert!(!counts.contains("indistinguishable") && !counts.contains("class=\"one\""), "{counts}");
 }
 
 #[test]
