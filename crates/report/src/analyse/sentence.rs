@@ -152,28 +152,47 @@ fn detail(
 }
 
 /// "docker is not compared: no trial counts": an entrant that raced to the end and has no verdict at a load.
-fn uncompared(candidates: &[Candidate], field: &[Ranked], load: usize) -> Option<String> {
+fn uncompared(candidates: &[Candidate], field: &[Ranked], load: usize) -> Vec<String> {
     let able = candidates.iter().enumerate().skip(2).filter(|(_, one)| one.runnable && one.broke.is_none());
     let missing: Vec<&Candidate> = able
         .filter(|(entrant, _)| field.iter().all(|ranked| ranked.entrant != *entrant))
         .map(|(_, candidate)| candidate)
         .collect();
-    let names: Vec<&str> = missing.iter().map(|candidate| candidate.name.as_str()).collect();
-    let verb = if names.len() == 1 { "is" } else { "are" };
-    let mut reasons: Vec<&str> = missing
-        .iter()
-        .filter_map(|candidate| Some(candidate.rates.get(load)?.verdict_reason.as_str()))
-        .collect();
-    reasons.dedup();
-    (!names.is_empty()).then(|| format!("{} {verb} not compared: {}", listed(&names), listed(&reasons)))
+    let not_compared = |(names, reason): (Vec<&str>, &str)| {
+        let verb = if names.len() == 1 { "is" } else { "are" };
+        format!("{} {verb} not compared: {reason}", listed(&names))
+    };
+    by_reason(&missing, load).into_iter().map(not_compared).collect()
+}
+
+/// Candidates that have no verdict at a load for the same reason, together.
+fn by_reason<'c>(candidates: &[&'c Candidate], load: usize) -> Vec<(Vec<&'c str>, &'c str)> {
+    let mut reasons: Vec<(Vec<&str>, &str)> = Vec::new();
+    for candidate in candidates {
+        let reason = candidate.rates.get(load).map_or("", |rate| rate.verdict_reason.as_str());
+        match reasons.iter_mut().find(|(_, other)| *other == reason) {
+            Some((names, _)) => names.push(&candidate.name),
+            None => reasons.push((vec![&candidate.name], reason)),
+        }
+    }
+    reasons
 }
 
 /// Without a contender that could be compared.
 fn without_contender(candidates: &[Candidate], load: usize, reference: &str) -> String {
-    let mut able = candidates.iter().skip(2).filter(|candidate| candidate.runnable);
-    let Some(first) = able.next() else { return format!("only {reference} could run here") };
-    let reason = first.rates.get(load).map_or("", |rate| rate.verdict_reason.as_str());
-    format!("nothing can be said yet: {reason}")
+    let able: Vec<&Candidate> = candidates.iter().skip(2).filter(|candidate| candidate.runnable).collect();
+    if able.is_empty() {
+        return format!("only {reference} could run here");
+    }
+    let said = match by_reason(&able, load).as_slice() {
+        [(_, all)] if able.iter().all(|candidate| candidate.broke.is_none()) => (*all).to_owned(),
+        reasons => {
+            let said: Vec<String> =
+                reasons.iter().map(|(names, reason)| format!("{}: {reason}", listed(names))).collect();
+            said.join("; ")
+        }
+    };
+    format!("nothing can be said yet: {said}")
 }
 
 fn name(race: &RaceRecord, entrant: usize) -> &str {

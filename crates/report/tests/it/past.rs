@@ -271,8 +271,32 @@ fn without_a_lower_rate_who_has_no_trial_is_named_beside_the_others() {
     let verdict = analyse(&race).verdict;
     assert!(verdict.starts_with("100 B at 61 % (40.0k/s): macvlan is nearest to host"), "{verdict}");
     assert!(verdict.ends_with("; docker is not compared: no trial counts"), "{verdict}");
+    let mut broken = race.clone();
     void_each_time(&mut race, 3, 0);
     assert_eq!(analyse(&race).verdict, "nothing can be said yet: no trial counts");
+    broken.rounds[3].broken.push(record::Broken { entrant: 3, why: "it died".to_owned() });
+    broken.rounds[4..].iter_mut().for_each(|round| round.trials.retain(|trial| trial.entrant != 3));
+    let verdict = analyse(&broken).verdict;
+    let reasons = verdict.strip_prefix("nothing can be said yet: docker: no trial counts; macvlan: ");
+    assert!(reasons.is_some_and(|reason| !reason.contains("docker")), "{verdict}");
+}
+
+/// Reasons stand beside the names of those for whom they hold, each once.
+#[test]
+fn who_is_not_compared_is_named_by_reason() {
+    let names = ["a", "b", "c", "d"];
+    let contenders = names.iter().map(|name| Truth::of(name, 1.5)).collect();
+    let mut race = Plan { loads: vec![Some(40_000.0)], ..Plan::of(5, contenders) }.race();
+    void_each_time(&mut race, 2, 0);
+    void_each_time(&mut race, 4, 0);
+    let of_b = |trial: &&mut TrialRecord| trial.entrant == 3;
+    race.rounds.iter_mut().flat_map(|round| &mut round.trials).filter(of_b).for_each(|trial| {
+        trial.answered_in_time = 0;
+        trial.intended = 1;
+    });
+    let verdict = analyse(&race).verdict;
+    assert!(verdict.contains("; a and c are not compared: no trial counts"), "{verdict}");
+    assert_eq!(verdict.matches("no trial counts").count(), 1, "{verdict}");
 }
 
 #[test]
