@@ -21,16 +21,35 @@ pub(super) fn sections(m: &mut Markup, summary: &Summary) {
             &[],
             "Save the experiment as experiment.toml and race it; the seed gives the same order of trials.",
         );
-        let race = match marks::venue(summary) {
-            Venue::OneMachine => "hostgap race experiment.toml",
-            Venue::TwoMachines => "hostgap race experiment.toml --server ssh://…",
-            Venue::Cluster => "hostgap race experiment.toml --kube",
-        };
+        let (race, more) = again(summary);
         m.leaf("pre", &[("tabindex", "0")], race);
+        if let Some(more) = more {
+            m.leaf("p", &[("class", "aside")], more);
+        }
         m.leaf("pre", &[("tabindex", "0")], &toml(&summary.experiment, summary.seed));
         m.leaf("p", &[], "This page again, from the record that the race left beside it, on any machine:");
         m.leaf("pre", &[("tabindex", "0")], "hostgap report race.jsonl");
     });
+}
+
+/// The command that races the experiment where it was raced, and what must be known of its options.
+fn again(summary: &Summary) -> (&'static str, Option<&'static str>) {
+    let several =
+        "Several machines had clients: --client names each of them, unless that is where hostgap is called.";
+    let one =
+        "If the client was not on the machine where hostgap is called, --client ssh://… names its machine.";
+    match marks::venue(summary) {
+        Venue::OneMachine => ("hostgap race experiment.toml", None),
+        Venue::TwoMachines if summary.machine.facts.contains_key(Header::CLIENTS) => {
+            ("hostgap race experiment.toml --server ssh://… --client ssh://… --client ssh://…", Some(several))
+        }
+        Venue::TwoMachines => ("hostgap race experiment.toml --server ssh://…", Some(one)),
+        Venue::Cluster if summary.pair.is_some() => {
+            let all = "This page is of one pair of nodes; the command races all pairs.";
+            ("hostgap race experiment.toml --kube --all-pairs", Some(all))
+        }
+        Venue::Cluster => ("hostgap race experiment.toml --kube", None),
+    }
 }
 
 fn method(summary: &Summary) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! What the page says of how a race measured is what happened in it.
 
-use record::{Candidate, Flood, RaceRecord, Witness, Workload, WorkloadKind};
+use record::{Candidate, Flood, NodeInZone, NodePair, RaceRecord, Witness, Workload, WorkloadKind};
 use report::{analyse, html};
 
 use crate::made::{Plan, Truth};
@@ -91,6 +91,28 @@ fn a_flood_can_make_a_trial_void() {
     race.header.experiment.flood = Some(Flood { packets_per_s: 200_000, bytes: 64 });
     let said = method(&race);
     assert!(said.contains("a tenth of its flood was lost") && said.contains("was not sent"), "{said}");
+}
+
+/// Where it was raced is in no experiment.
+#[test]
+fn the_command_that_races_it_again_asks_for_the_same_machines() {
+    let asked = |facts: &[&str], is_pair: bool| {
+        let mut race = race(vec![Some(20_000.0)]);
+        let node = |node: &str| NodeInZone { node: node.to_owned(), zone: None };
+        race.header.pair = is_pair.then(|| NodePair { client: node("a"), server: node("b") });
+        let facts = facts.iter().map(|fact| ((*fact).to_owned(), "2: x".to_owned()));
+        race.header.machine.facts.extend(facts);
+        let page = html::page(&analyse(&race));
+        let (_, from) = page.split_once("<section id=\"again\">").unwrap();
+        let (_, from) = from.split_once("hostgap race experiment.toml").unwrap();
+        from.split_once("</pre>").unwrap().0.to_owned()
+    };
+    assert_eq!(asked(&[], false), "");
+    assert_eq!(asked(&["server's machine"], false), " --server ssh://…");
+    let several = asked(&["server's machine", "clients"], false);
+    assert_eq!(several, " --server ssh://… --client ssh://… --client ssh://…");
+    assert_eq!(asked(&["server's node"], false), " --kube");
+    assert_eq!(asked(&["server's node"], true), " --kube --all-pairs");
 }
 
 /// Candidates may have connections of their own, and a race answers of several sizes.
