@@ -46,6 +46,20 @@ pub(crate) enum Kind {
     Interface,
 }
 
+impl Case {
+    /// A sentence that every plugin has to keep, of whichever version.
+    pub(crate) const fn must(
+        id: &'static str,
+        title: &'static str,
+        section: &'static str,
+        sentence: &'static str,
+        judge: fn(&Scene<'_>) -> Judged,
+    ) -> Case {
+        let (demand, since, kind) = (Demand::Must, Version::V0_3_0, Kind::Any);
+        Case { id, title, section, sentence, demand, since, kind, judge }
+    }
+}
+
 impl Demand {
     /// The word of the specification.
     pub fn word(self) -> &'static str {

@@ -41,8 +41,7 @@ impl WireArgs {
             line_rate: self.line_rate,
             gso: self.no_gso.then_some(false),
         };
-        let Wire { delay, jitter, loss, reorder, rate, line_rate, gso } = options.or(underlay.both_ways());
-        *underlay = Underlay { delay, jitter, loss, reorder, rate, line_rate, gso, ..underlay.clone() };
+        *underlay = underlay.clone().with_both_ways(options.or(underlay.both_ways()));
         for way in [&mut underlay.to_server, &mut underlay.to_client].into_iter().flatten() {
             *way = options.or(*way);
         }

@@ -44,7 +44,7 @@ impl Cards {
     /// # Errors
     /// This is no virtual machine of ours, or it lacks some of them.
     pub(crate) fn of(experiment: &Experiment, in_guest: bool, contenders: usize) -> Result<Cards, LabError> {
-        let Some(card) = experiment.underlay.wire else { return Ok(Cards::default()) };
+        let Some(card) = experiment.underlay.card else { return Ok(Cards::default()) };
         if !in_guest {
             let why = "it takes a virtual machine of a race, which emulates them".to_owned();
             return Err(LabError::Experiment { what: format!("a wire between two {card} cards"), why });
@@ -68,7 +68,7 @@ impl Cards {
 
     /// What they are, in words, for the record; `None` where there are none.
     pub(crate) fn describe(&self, experiment: &Experiment) -> Result<Option<String>, LabError> {
-        let (Some(card), Some(wire)) = (experiment.underlay.wire, self.0.first()) else { return Ok(None) };
+        let (Some(card), Some(wire)) = (experiment.underlay.card, self.0.first()) else { return Ok(None) };
         let link = Netlink::open()?.link(&wire.ends.client)?;
         let of = link.map_or_else(String::new, |link| format!(", {}", describe(&link)));
         Ok(Some(format!("two of model {card} for each candidate{of}")))
@@ -96,7 +96,7 @@ fn wire_between(
 /// # Errors
 /// It has no room for so many.
 pub(crate) fn of_machine(experiment: &Experiment) -> Result<Vec<Nic>, LabError> {
-    let Some(card) = experiment.underlay.wire else { return Ok(Vec::new()) };
+    let Some(card) = experiment.underlay.card else { return Ok(Vec::new()) };
     // The host is counted below, and what cannot race between such cards needs none.
     let needs = |path: &&DataPath| {
         path.enters == Enters::Always && path.name != "host" && unmet(path, card).is_none()
@@ -123,7 +123,7 @@ pub(crate) fn of_machine(experiment: &Experiment) -> Result<Vec<Nic>, LabError> 
 /// The cards of a wire as a machine calls them that has no others, for commands that people read.
 pub fn shown_cards(experiment: &Experiment) -> Option<CardWire> {
     let name = |text| IfName::new(text).expect("a constant name is valid");
-    experiment.underlay.wire.map(|card| CardWire {
+    experiment.underlay.card.map(|card| CardWire {
         ends: ByRole { client: name("eth0"), server: name("eth1") },
         nic: tune::Nic::default(),
         interrupts_at_once: has_waits_off(experiment, card),

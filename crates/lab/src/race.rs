@@ -115,7 +115,7 @@ impl Race {
         let machines = options.machines.clone();
         machines.iter().try_for_each(|all| remote::possible(&experiment, all.clients()))?;
         let mut contenders = field(&experiment, facts, &options.plugins)?;
-        let whose = match (&options.guest, experiment.underlay.wire) {
+        let whose = match (&options.guest, experiment.underlay.card) {
             (None, _) => MachineUse::Shared,
             (Some(_), None) => MachineUse::Ours,
             (Some(_), Some(_)) => MachineUse::OursWithCards,

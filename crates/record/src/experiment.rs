@@ -193,8 +193,8 @@ pub struct Underlay {
     /// Which CPUs process received packets.
     pub steering: Steering,
     /// The cards at both ends of the wire, in a virtual machine of ours; `None`: the ends of a veth pair.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wire: Option<Card>,
+    #[serde(rename = "wire", skip_serializing_if = "Option::is_none")]
+    pub card: Option<Card>,
     /// [`Wire::delay`] of both directions. This and the keys below are omitted if unset, so that a hostgap that does
     /// not know them can read records of plain wires.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -347,7 +347,7 @@ impl Default for Underlay {
         Underlay {
             mtu: 1500,
             steering: Steering::Auto,
-            wire: None,
+            card: None,
             delay: None,
             jitter: None,
             loss: None,
@@ -387,5 +387,12 @@ impl Underlay {
     pub fn both_ways(&self) -> Wire {
         let Underlay { delay, jitter, loss, reorder, rate, line_rate, gso, .. } = *self;
         Wire { delay, jitter, loss, reorder, rate, line_rate, gso }
+    }
+
+    /// The same underlay with these properties for both directions. What the directions have of their own stays.
+    #[must_use]
+    pub fn with_both_ways(self, wire: Wire) -> Underlay {
+        let Wire { delay, jitter, loss, reorder, rate, line_rate, gso } = wire;
+        Underlay { delay, jitter, loss, reorder, rate, line_rate, gso, ..self }
     }
 }

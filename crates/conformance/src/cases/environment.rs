@@ -1,9 +1,9 @@
 //! The variables of the environment: what a plugin does with those that are missing, wrong, or not for it.
 
-use cni::{Command, Version};
+use cni::Command;
 
 use crate::ask::Ask;
-use crate::case::{Case, Demand, Kind};
+use crate::case::{Case, Kind};
 use crate::outcome::Judged;
 use crate::scene::{Container, Scene};
 
@@ -13,43 +13,49 @@ const CODES: &str = "section 5, Error";
 const NAMED: &str = "`4`|Invalid necessary environment variables, like CNI_COMMAND, CNI_CONTAINERID, etc. The error message must contain the names of invalid variables.";
 
 pub(super) const CASES: &[Case] = &[
-    case("env-command", "an unknown CNI_COMMAND is refused with code 4, by name", CODES, NAMED, command),
-    case(
+    Case::must(
+        "env-command",
+        "an unknown CNI_COMMAND is refused with code 4, by name",
+        CODES,
+        NAMED,
+        command,
+    ),
+    Case::must(
         "env-containerid-missing",
         "ADD and DEL without CNI_CONTAINERID are refused with code 4, by name",
         CODES,
         NAMED,
         containerid_missing,
     ),
-    case(
+    Case::must(
         "env-containerid-bad",
         "CNI_CONTAINERID with other signs than it may have is refused",
         PARAMETERS,
         "Must start with an alphanumeric character, optionally followed by any combination of one or more alphanumeric characters, underscore (), dot (.) or hyphen (-).",
         containerid_bad,
     ),
-    case(
+    Case::must(
         "env-ifname-missing",
         "ADD and DEL without CNI_IFNAME are refused with code 4, by name",
         CODES,
         NAMED,
         ifname_missing,
     ),
-    case(
+    Case::must(
         "env-ifname-bad",
         "CNI_IFNAME that the kernel would refuse is refused, and nothing is made",
         PARAMETERS,
         "`CNI_IFNAME`: Name of the interface to create inside the container; if the plugin is unable to use this interface name it must return an error.",
         ifname_bad,
     ),
-    case(
+    Case::must(
         "env-names",
         "wrong CNI_CONTAINERID and CNI_IFNAME are refused with code 4, by name",
         CODES,
         NAMED,
         names,
     ),
-    case(
+    Case::must(
         "env-netns-missing",
         "ADD without CNI_NETNS is refused with code 4, by name",
         CODES,
@@ -59,7 +65,7 @@ pub(super) const CASES: &[Case] = &[
     // One behind another plugin need not enter the namespace.
     Case {
         kind: Kind::Interface,
-        ..case(
+        ..Case::must(
             "env-netns-gone",
             "ADD for a namespace that does not exist fails, and nothing is made",
             "section 2, Errors",
@@ -67,7 +73,7 @@ pub(super) const CASES: &[Case] = &[
             netns_gone,
         )
     },
-    case(
+    Case::must(
         "env-args-kubelet",
         "CNI_ARGS that are for others do not disturb it, as those that kubelet passes",
         "section 3, Deriving runtimeConfig",
@@ -75,25 +81,6 @@ pub(super) const CASES: &[Case] = &[
         args_kubelet,
     ),
 ];
-
-const fn case(
-    id: &'static str,
-    title: &'static str,
-    section: &'static str,
-    sentence: &'static str,
-    judge: fn(&Scene<'_>) -> Judged,
-) -> Case {
-    Case {
-        id,
-        title,
-        section,
-        sentence,
-        demand: Demand::Must,
-        since: Version::V0_3_0,
-        kind: Kind::Any,
-        judge,
-    }
-}
 
 fn command(scene: &Scene<'_>) -> Judged {
     let container = scene.container("a")?;

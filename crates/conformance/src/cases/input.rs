@@ -3,28 +3,28 @@
 use cni::{Command, Version};
 use serde_json::{Value, json};
 
-use crate::case::{Case, Demand, Kind};
+use crate::case::{Case, Demand};
 use crate::outcome::{Judged, Stop};
 use crate::scene::Scene;
 
 const CODES: &str = "section 5, Error";
 
 pub(super) const CASES: &[Case] = &[
-    case(
+    Case::must(
         "input-no-json",
         "input that is no JSON is refused with code 6",
         CODES,
         "`6`|Failed to decode content. For example, failed to unmarshal network config from bytes or failed to decode version info from string.",
         no_json,
     ),
-    case(
+    Case::must(
         "input-name-missing",
         "a configuration without a name is refused",
         "section 1, Configuration format",
         "`name` (string): Network name.",
         name_missing,
     ),
-    case(
+    Case::must(
         "input-name-bad",
         "a network's name that could lead out of a directory is refused with code 7",
         "section 1, Configuration format",
@@ -33,7 +33,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case {
         demand: Demand::Should,
-        ..case(
+        ..Case::must(
             "input-reserved-keys",
             "`args`, keys of `cni.dev/` and unknown capabilities do not disturb it",
             "section 1, Plugin configuration objects",
@@ -43,7 +43,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         demand: Demand::Should,
-        ..case(
+        ..Case::must(
             "error-object",
             "who fails prints an error object in the version that it was asked in",
             CODES,
@@ -52,25 +52,6 @@ pub(super) const CASES: &[Case] = &[
         )
     },
 ];
-
-const fn case(
-    id: &'static str,
-    title: &'static str,
-    section: &'static str,
-    sentence: &'static str,
-    judge: fn(&Scene<'_>) -> Judged,
-) -> Case {
-    Case {
-        id,
-        title,
-        section,
-        sentence,
-        demand: Demand::Must,
-        since: Version::V0_3_0,
-        kind: Kind::Any,
-        judge,
-    }
-}
 
 fn no_json(scene: &Scene<'_>) -> Judged {
     let container = scene.container("a")?;

@@ -72,8 +72,8 @@ impl VmArgs {
 
     /// Applies the options to an experiment.
     pub(super) fn apply(&self, experiment: &mut Experiment) {
-        experiment.underlay.wire = self.wire.or(experiment.underlay.wire);
-        let has_cards = experiment.underlay.wire.is_some();
+        experiment.underlay.card = self.wire.or(experiment.underlay.card);
+        let has_cards = experiment.underlay.card.is_some();
         let is_wanted = !self.kernel.is_empty() || self.exact || self.vm_cpus.is_some() || has_cards;
         if self.is_guest() || (!is_wanted && experiment.vm.is_none()) {
             return;
@@ -164,7 +164,7 @@ fn flavour(experiment: &Experiment) -> Flavour {
     if experiment.workload.kind == WorkloadKind::Verbs {
         return Flavour::Full;
     }
-    match experiment.underlay.wire {
+    match experiment.underlay.card {
         Some(Card::Igb) => Flavour::Full,
         Some(Card::Virtio | Card::Vmxnet3) | None => Flavour::Cloud,
     }

@@ -125,7 +125,7 @@ impl GuestRace<'_> {
     fn command(&self, experiment: &Path) -> Result<Command, LabError> {
         let file = std::fs::canonicalize(experiment).map_err(LabError::file("resolve", experiment))?;
         let driver =
-            self.experiment.underlay.wire.map_or_else(String::new, |card| format!(" {}", card.driver()));
+            self.experiment.underlay.card.map_or_else(String::new, |card| format!(" {}", card.driver()));
         let rdma = if self.experiment.workload.kind == WorkloadKind::Verbs { RDMA_MODULES } else { "" };
         let mut command = Command::new("/bin/sh");
         command

@@ -13,7 +13,7 @@ use crate::{Contender, Home, LabError, card_look, cards, side_settings};
 
 /// Says of contenders that cannot race between two such cards why; an error where one is required.
 pub(crate) fn leave_out(contenders: &mut [Contender], experiment: &Experiment) -> Result<(), LabError> {
-    let Some(card) = experiment.underlay.wire else { return Ok(()) };
+    let Some(card) = experiment.underlay.card else { return Ok(()) };
     for contender in contenders.iter_mut() {
         let Some(why) = cards::unmet(contender.path, card) else { continue };
         contender.cannot([why])?;

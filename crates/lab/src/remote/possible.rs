@@ -56,7 +56,7 @@ fn possible_with_clients(experiment: &Experiment, clients: usize) -> Result<(), 
 /// Those of [`possible`].
 pub(crate) fn possible_elsewhere(experiment: &Experiment, place: &str) -> Result<(), LabError> {
     let refused = [
-        (experiment.underlay.wire.is_some(), "a wire between emulated cards", "it is in a virtual machine"),
+        (experiment.underlay.card.is_some(), "a wire between emulated cards", "it is in a virtual machine"),
         (
             experiment.underlay != Underlay { steering: experiment.underlay.steering, ..Underlay::default() },
             "delay, loss, rate or MTU of the wire",

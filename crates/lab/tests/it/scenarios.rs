@@ -127,7 +127,7 @@ fn over_emulated_cards_no_figure_is_compared() {
     let mut raced = 0;
     for (name, path) in all() {
         let experiment = Experiment::from_toml(&std::fs::read_to_string(path).unwrap()).unwrap().swept();
-        if experiment.underlay.wire.is_none() {
+        if experiment.underlay.card.is_none() {
             continue;
         }
         for figure in &experiment.published {

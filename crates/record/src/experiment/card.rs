@@ -66,7 +66,7 @@ impl FromStr for Card {
 impl Experiment {
     /// Refuses what a wire between two cards cannot do.
     pub(crate) fn validate_cards(&self) -> Result<(), ExperimentError> {
-        let Some(card) = self.underlay.wire else { return Ok(()) };
+        let Some(card) = self.underlay.card else { return Ok(()) };
         let own = self.candidates.iter().map(|candidate| self.underlay.with(&candidate.underlay));
         let mut underlays = std::iter::once(self.underlay.clone()).chain(own);
         let is_shaped = underlays.any(|of| of.to_server().is_shaped() || of.to_client().is_shaped());
@@ -98,10 +98,10 @@ mod tests {
     #[test]
     fn a_wire_is_between_cards_only_where_it_is_said() {
         let plain = experiment("").unwrap();
-        assert!(plain.underlay.wire.is_none() && !plain.to_toml().contains("wire"));
+        assert!(plain.underlay.card.is_none() && !plain.to_toml().contains("wire"));
         for card in Card::ALL {
             let read = experiment(&format!("underlay = {{ wire = \"{card}\" }}")).unwrap();
-            assert_eq!(read.underlay.wire, Some(card));
+            assert_eq!(read.underlay.card, Some(card));
             assert_eq!(Experiment::from_toml(&read.to_toml()).unwrap(), read);
             assert_eq!(card.name().parse(), Ok(card));
         }

@@ -208,7 +208,7 @@ fn notes(race: &RaceRecord, cells: &Cells<'_>, units: &ResamplingUnits, noise: &
     if let Some(machine) = race.header.machine.facts.get("virtual machine") {
         notes.push(format!("this race ran in a virtual machine, {machine}"));
     }
-    if let Some(card) = race.header.experiment.underlay.wire {
+    if let Some(card) = race.header.experiment.underlay.card {
         notes.push(format!(
             "times over emulated {card} cards mean nothing, nor do ratios and verdicts of them: read how often the cards interrupted, \
              and which CPU received what"

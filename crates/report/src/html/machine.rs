@@ -66,7 +66,7 @@ fn experiment(summary: &Summary) -> Vec<(String, String)> {
         ("placement", text::placement(experiment.placement).to_owned()),
         (
             "wire",
-            experiment.underlay.wire.map_or_else(String::new, |card| format!("between two {card} cards")),
+            experiment.underlay.card.map_or_else(String::new, |card| format!("between two {card} cards")),
         ),
         ("MTU of the wire", if is_ours { text::bytes(experiment.underlay.mtu) } else { String::new() }),
         ("wire to the server", experiment.underlay.to_server().to_string()),

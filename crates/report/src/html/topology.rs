@@ -171,7 +171,7 @@ fn wire_name(summary: &Summary) -> String {
     if marks::venue(summary) != Venue::OneMachine {
         return "network".to_owned();
     }
-    let ends = summary.experiment.underlay.wire.map_or("veth", record::Card::name);
+    let ends = summary.experiment.underlay.card.map_or("veth", record::Card::name);
     format!("wire ({ends})")
 }
 
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn a_wire_between_cards_is_named_after_them() {
         let mut summary = fixture::race();
-        summary.experiment.underlay.wire = Some(record::Card::Igb);
+        summary.experiment.underlay.card = Some(record::Card::Igb);
         let page = page(&summary);
         assert!(page.contains("wire (igb)") && !page.contains("wire (veth)"));
     }

@@ -9,7 +9,7 @@ use crate::made::{Plan, Truth};
 /// server's card interrupts for every second request, and in every other build for every fourth.
 fn race() -> RaceRecord {
     let mut race = Plan { loads: vec![None], ..Plan::of(5, vec![Truth::of("spread", 1.0)]) }.race();
-    race.header.experiment.underlay.wire = Some(Card::Igb);
+    race.header.experiment.underlay.card = Some(Card::Igb);
     for round in &mut race.rounds {
         let every = if round.build % 2 == 0 { 2 } else { 4 };
         for trial in &mut round.trials {
@@ -70,7 +70,7 @@ fn counts_of_cards_are_in_table_page_and_json() {
 #[test]
 fn a_race_without_cards_says_nothing_of_them() {
     let mut race = race();
-    race.header.experiment.underlay.wire = None;
+    race.header.experiment.underlay.card = None;
     race.rounds.iter_mut().flat_map(|round| &mut round.trials).for_each(|trial| trial.cards = None);
     let summary = analyse(&race);
     let table = report::table(&summary, Style { colour: false, width: 140 });
