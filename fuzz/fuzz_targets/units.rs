@@ -71,7 +71,7 @@ fn check_claims(directory: &Path, claims: &[u8]) {
     let sealed = sealed(claims).unwrap_or_else(|| claims.to_vec());
     fs::write(&path, &sealed).expect("a file can be written");
     let kernel = Kernel::new().expect("a process has a network namespace").with_claims(directory);
-    let removed = kernel.remove_stale_claims();
+    let removed = plan::remove_stale_claims(&kernel);
     assert_eq!(path.exists(), removed.as_ref().map_or(true, Vec::is_empty), "{removed:?}");
     if path.exists() {
         assert_eq!(fs::read(&path).expect("it is there"), sealed, "who only looks writes nothing");
