@@ -54,15 +54,18 @@ pub(crate) fn prove_on_machine(
     let mut kernel = Kernel::new()?;
     for setting in settings.iter().filter(|setting| is_of_machine(setting.lives)) {
         let steps = setting.plan(&site).steps;
-        let lacks = steps
-            .iter()
-            .any(|placed| !matches!(look(placed, &mut kernel), Ok(state) if state != StepState::Absent));
-        if steps.is_empty() || lacks {
-            unmet.push(format!("{} = {}: it has no such setting", setting.knob.id, setting.value));
-        }
+        let lacked = steps.iter().find_map(|placed| match look(placed, &mut kernel) {
+            Ok(StepState::Absent) => Some(LACKED.to_owned()),
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        });
+        let lacked = lacked.or_else(|| steps.is_empty().then(|| LACKED.to_owned()));
+        unmet.extend(lacked.map(|why| format!("{} = {}: {why}", setting.knob.id, setting.value)));
     }
     Ok(unmet)
 }
+
+const LACKED: &str = "it has no such setting";
 
 /// Tries settings, and sends them by the way that is open. Returns why some cannot be made, each reason once.
 fn settle<const SIDES: usize>(

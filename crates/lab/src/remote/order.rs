@@ -5,7 +5,7 @@ use linux::features::Facts;
 use plan::Place;
 use record::{Plant, Setting, Workload};
 use serde::{Deserialize, Serialize};
-use tune::Settings;
+use tune::{Settings, Site};
 
 use crate::candidate::{find, slug};
 use crate::proving::prove_on_machine;
@@ -101,7 +101,9 @@ pub(crate) fn prove_side(
         return Ok(Vec::new());
     }
     let machines = shape.machines.as_ref().expect("an order is for machines");
-    let site = site_of_node(shape, part, (&Place::Host, &machines.end(part).name));
+    // The queues that the card has now: others that its settings would give it are not there yet.
+    let nic = shape.nic(part);
+    let site = Site { nic, ..site_of_node(shape, part, (&Place::Host, &machines.end(part).name)) };
     let settings = match part {
         SocketRole::Client => &mut shape.settings.client,
         SocketRole::Server => &mut shape.settings.server,

@@ -22,7 +22,7 @@ connections = 4
 [[candidates]]
 path = "host"
 name = "set host"
-tune = { initcwnd = 16, client.tcp_slow_start_after_idle = 0, server.somaxconn = 777, server.rps_cpus = "0" }
+tune = { initcwnd = 16, client.tcp_slow_start_after_idle = 0, server.somaxconn = 777, server.channels = 2, server.rps_cpus = "0" }
 
 [[candidates]]
 path = "ptp+direct"
