@@ -1,7 +1,7 @@
 //! The installed program under a runtime's calls: while it is replaced, when the installer is killed, after a race, and
 //! when it is to go.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use record::{Line, RaceRecord, Writer};
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -169,18 +168,20 @@ fn calls_go_on_while_the_program_is_replaced() {
     assert_eq!(node.files(&node.conf()), ["10-pods.conflist"]);
 }
 
-/// The test has the lock of the second directory, so that the program is there and the configuration is not.
+/// The installer looks at the configurations that are there before and after it writes the program. One of them is a
+/// pipe, in which the test writes once, so that the program is there and the configuration is not.
 #[test]
 fn an_installer_that_is_killed_between_its_files_leaves_no_configuration() {
     let node = Node::new();
     fs::create_dir(node.conf()).unwrap();
-    let lock = File::open(node.conf()).unwrap();
-    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let pipe = node.conf().join("20-other.conflist");
+    text(Command::new("mkfifo").arg(&pipe));
     let mut installer = node.cni_of(Path::new(HOSTGAP), "install", &PODS).spawn().unwrap();
+    fs::write(&pipe, "{}").unwrap();
     until("the program is there", || node.plugin().exists());
     kill(installer.id(), Signal::KILL);
     installer.wait().unwrap();
-    drop(lock);
+    fs::remove_file(&pipe).unwrap();
     assert_eq!(
         (node.files(&node.bin()), node.files(&node.conf())),
         (vec!["hostgap".to_owned()], Vec::<String>::new())
