@@ -45,9 +45,11 @@ impl<'a> Queue<'a> {
         Self { second_runs_max: SECOND_RUNS_MAX, ..self }
     }
 
-    /// Runs as many tests at a time as there are processors, until none is left.
+    /// Runs half as many tests again as there are processors, until none is left: most of them wait for a third of
+    /// their time, for rounds of a race or for timers.
     pub(crate) fn run(&self) -> Result<()> {
-        let workers = available_parallelism().map_or(1, usize::from);
+        let processors = available_parallelism().map_or(1, usize::from);
+        let workers = processors + processors.div_ceil(2);
         let ended: Vec<thread::Result<Result<()>>> = thread::scope(|scope| {
             let running: Vec<_> = (0..workers).map(|_| scope.spawn(|| self.work())).collect();
             running.into_iter().map(thread::ScopedJoinHandle::join).collect()
