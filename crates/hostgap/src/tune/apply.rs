@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use host::{Description, Proposal, StoredPlan};
+use host::{Description, Proposal, StoredPlan, TuningRequest};
 use plan::{
     Account, Journal, Kernel, LockedStore, OpenTransaction, Phase, Plan, Store, TakenBack, TransactionError,
     Undone, Why,
@@ -37,20 +37,52 @@ pub(super) struct Args {
     state: StateArgs,
 }
 
+/// What is asked for, with its files read.
+enum Wanted {
+    Plan(StoredPlan),
+    Request(TuningRequest),
+}
+
+impl Wanted {
+    fn read(args: &Args) -> anyhow::Result<Self> {
+        Ok(match &args.plan {
+            Some(path) => Self::Plan(StoredPlan::parse(path, &input::text("plan", path)?)?),
+            None => Self::Request(args.request.request()?),
+        })
+    }
+
+    /// What it would change here.
+    fn proposal(&self) -> anyhow::Result<Proposal> {
+        let stored = match self {
+            Self::Plan(stored) => stored,
+            Self::Request(request) => return Ok(Proposal::of(request)?),
+        };
+        let proposal = stored.proposal(&stored.wishes()?).context("use the plan, which no longer fits")?;
+        let differences = stored.differences(&proposal);
+        if differences.is_empty() {
+            return Ok(proposal);
+        }
+        let text = format!("the plan no longer fits; make it again:\n{}", differences.join("\n"));
+        Err(BadInput(text).into())
+    }
+}
+
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     linux::process::require_network_admin().map_err(Unprivileged::to_see_queues)?;
     if !args.confirmed && args.confirm_within.is_zero() {
         return Err(BadInput("--confirm-within 0s would undo everything at once".to_owned()).into());
     }
-    if let Some(most) = args.wait {
-        args.request.request()?.wait_for_objects(most)?;
+    // What cannot be read leaves no trace, not even the directory of the journal.
+    let wanted = Wanted::read(args)?;
+    if let (Some(most), Wanted::Request(request)) = (args.wait, &wanted) {
+        request.wait_for_objects(most)?;
     }
     let held = args.state.store().hold()?;
     let mut kernel = Kernel::new()?.keeping_announced_routes();
     settle(&held, &mut kernel)?;
     refuse_beside_unconfirmed(held.store())?;
-    // Read under the lock, so that no other tuning changes it in between.
-    let proposal = proposal(args)?;
+    // Made under the lock, so that no other tuning changes the host in between.
+    let proposal = wanted.proposal()?;
     output::aside(show::text(&proposal).trim_end());
     if proposal.changes.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -226,16 +258,4 @@ pub(super) fn print_failures(back: &TakenBack) {
     if let Some(doubt) = &back.doubt {
         output::aside(format_args!("It is not certain that this was all: {doubt}."));
     }
-}
-
-fn proposal(args: &Args) -> anyhow::Result<Proposal> {
-    let Some(path) = &args.plan else { return args.request.proposal() };
-    let stored = StoredPlan::parse(path, &input::text("plan", path)?)?;
-    let proposal = stored.proposal(&stored.wishes()?).context("use the plan, which no longer fits")?;
-    let differences = stored.differences(&proposal);
-    if differences.is_empty() {
-        return Ok(proposal);
-    }
-    let text = format!("the plan no longer fits; make it again:\n{}", differences.join("\n"));
-    Err(BadInput(text).into())
 }

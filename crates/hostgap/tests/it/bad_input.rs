@@ -170,6 +170,7 @@ fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
     std::fs::write(at("binary"), [0xff, 0, 0xfe]).unwrap();
     std::fs::write(at("empty"), "").unwrap();
     std::fs::create_dir(at("directory")).unwrap();
+    let state = at("state");
     for name in ["missing", "garbage", "binary", "empty", "directory"] {
         let file = at(name);
         let takers: [&[&str]; 8] = [
@@ -179,13 +180,14 @@ fn what_is_named_and_is_not_there_or_something_else_is_bad_input() {
             &["lab", "up", "--cni", &file],
             &["tune", "plan", &file],
             &["tune", "plan", "--from-findings", &file],
-            &["tune", "apply", "--plan", &file],
+            &["tune", "apply", "--plan", &file, "--state", &state],
             &["doctor", "--from", &file],
         ];
         for args in takers {
             let output = sandbox.hostgap(args);
             let text = check(&output, 2, &file);
             assert!(text.starts_with("hostgap: "), "{args:?}: {text}");
+            assert!(!sandbox.out().join("state").exists(), "{args:?} made a directory");
         }
     }
     let endless = sandbox.hostgap(&["tune", "plan", "/dev/zero"]);
