@@ -14,6 +14,7 @@ mod mountinfo;
 mod names;
 mod native;
 mod neighbour;
+mod new_netns;
 mod number;
 mod route;
 mod secret;

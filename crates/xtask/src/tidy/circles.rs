@@ -8,14 +8,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use self::paths::{Names, names};
 
-/// A file that may use another though that leads back to it, and why. The list gets shorter: what is part of no circle
-/// any more may not stay in it.
-const EXCEPTIONS: [(&str, &str); 1] = [
-    // A new namespace gets its loopback up, and a netlink socket is opened in a namespace.
-    ("crates/linux/src/netlink/mod.rs", "crates/linux/src/netns.rs"),
-];
-/// Crates with modules that use each other by way of different files. The list gets shorter.
-const KNOTS: [&str; 1] = ["crates/linux/"];
 /// More re-exports of re-exports than there are.
 const REEXPORTS_MAX: usize = 10;
 
@@ -27,26 +19,14 @@ struct Module<'a> {
     names: Names<'a>,
 }
 
-/// The circles of files, of all crates, and the exceptions that are in none.
+/// The circles of files, of all crates.
 pub(super) fn check(files: &[(String, String)]) -> Vec<String> {
-    check_with(files, &EXCEPTIONS)
-}
-
-fn check_with(files: &[(String, String)], exceptions: &[(&str, &str)]) -> Vec<String> {
     let mut crates: BTreeMap<&str, BTreeMap<Place, Module<'_>>> = BTreeMap::new();
     for (file, content) in files {
         let Some((name, place)) = place_of(file) else { continue };
         crates.entry(name).or_default().insert(place, Module { file, names: names(content) });
     }
-    let mut uses: BTreeSet<(&str, &str)> = crates.values().flat_map(uses).collect();
-    let past: Vec<String> = exceptions
-        .iter()
-        .filter(|exception| !uses.contains(exception) || way(&uses, exception.1, exception.0).is_none())
-        .map(|(one, other)| {
-            format!("crates/xtask/src/tidy/circles.rs: {other} does not lead back to {one} any more")
-        })
-        .collect();
-    uses.retain(|one| !exceptions.contains(one));
+    let uses: BTreeSet<(&str, &str)> = crates.values().flat_map(uses).collect();
     let sentence = |circle: Vec<&str>| {
         let files = circle.join(" uses ");
         format!(
@@ -58,7 +38,7 @@ fn check_with(files: &[(String, String)], exceptions: &[(&str, &str)]) -> Vec<St
         // Of files that use each other the modules do, too.
         found = circles(&between_modules(&uses));
     }
-    found.into_iter().map(sentence).chain(past).collect()
+    found.into_iter().map(sentence).collect()
 }
 
 /// The crate of a file and the module that is in it; `None`: it is of no library or program.
@@ -91,8 +71,7 @@ fn uses<'a>(modules: &BTreeMap<Place, Module<'a>>) -> BTreeSet<(&'a str, &'a str
 /// Which modules directly below `src` use which, by way of any of their files.
 fn between_modules<'a>(uses: &BTreeSet<(&'a str, &'a str)>) -> BTreeSet<(&'a str, &'a str)> {
     let both = |(from, to): &(&'a str, &'a str)| Some((module_of(from)?, module_of(to)?));
-    let counts = |(from, to): &(&str, &str)| from != to && !KNOTS.iter().any(|knot| from.starts_with(knot));
-    uses.iter().filter_map(both).filter(counts).collect()
+    uses.iter().filter_map(both).filter(|(from, to)| from != to).collect()
 }
 
 /// The file or folder directly below `src` that a file belongs to; `None`: it is the crate's own.
@@ -182,15 +161,13 @@ fn home<'m>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[track_caller]
-    fn check(files: &[(&str, &str)], exceptions: &[(&str, &str)], expected: &[&str]) {
+    fn check(files: &[(&str, &str)], expected: &[&str]) {
         let files: Vec<_> = files
             .iter()
             .map(|(name, text)| (format!("crates/a/src/{name}.rs"), (*text).to_owned()))
             .collect();
-        let found = check_with(&files, exceptions);
+        let found = super::check(&files);
         assert_eq!(found.len(), expected.len(), "{found:?}");
         assert!(found.iter().zip(expected).all(|(found, expected)| found.contains(expected)), "{found:?}");
     }
@@ -200,51 +177,42 @@ mod tests {
     #[test]
     fn two_files_that_use_each_other_are_a_circle() {
         let c = ("c", "use super::b::B;\nstruct C;");
-        check(&[("b", "use crate::c::C;"), c], &[], &[B_AND_C]);
-        check(&[("b", "fn f() { crate::c::f() }"), c], &[], &[B_AND_C]);
-        check(&[("b", "use crate::c;\nfn f(c: c::C) {}"), c], &[], &[B_AND_C]);
-        check(&[("lib", "mod b; mod c; pub use c::{C as D};"), ("b", "use crate::{D};"), c], &[], &[B_AND_C]);
+        check(&[("b", "use crate::c::C;"), c], &[B_AND_C]);
+        check(&[("b", "fn f() { crate::c::f() }"), c], &[B_AND_C]);
+        check(&[("b", "use crate::c;\nfn f(c: c::C) {}"), c], &[B_AND_C]);
+        check(&[("lib", "mod b; mod c; pub use c::{C as D};"), ("b", "use crate::{D};"), c], &[B_AND_C]);
     }
 
     #[test]
     fn a_circle_of_three_is_one() {
         let (c, d) = (("c", "use crate::d::D;"), ("d", "use crate::b::B;"));
         let all = "crates/a/src/b.rs uses crates/a/src/c.rs uses crates/a/src/d.rs uses the first";
-        check(&[("b", "use crate::c::C;"), c, d], &[], &[all]);
-        check(&[("b", ""), c, d], &[], &[]);
-        check(&[("b", "use crate::c::C;"), c, d], &[("crates/a/src/d.rs", "crates/a/src/b.rs")], &[]);
+        check(&[("b", "use crate::c::C;"), c, d], &[all]);
+        check(&[("b", ""), c, d], &[]);
     }
 
     #[test]
     fn one_way_is_none_nor_what_only_tests_comments_and_strings_use() {
         let c = ("c", "use crate::b::B;");
-        check(&[("b", "struct B;"), c], &[], &[]);
-        check(&[("b", "#[cfg(test)]\nmod tests { use crate::c::C; }"), c], &[], &[]);
-        check(&[("b", "// crate::c::C\nconst C: &str = \"crate::c::C\";"), c], &[], &[]);
-        check(&[("b", "use crate::c;"), c], &[], &[]);
+        check(&[("b", "struct B;"), c], &[]);
+        check(&[("b", "#[cfg(test)]\nmod tests { use crate::c::C; }"), c], &[]);
+        check(&[("b", "// crate::c::C\nconst C: &str = \"crate::c::C\";"), c], &[]);
+        check(&[("b", "use crate::c;"), c], &[]);
     }
 
     #[test]
     fn a_module_and_those_below_it_are_one_thing() {
-        check(&[("b", "mod c; use self::c::C;"), ("b/c", "use super::B;")], &[], &[]);
-        check(&[("lib", "mod b; use b::B;"), ("b", "use crate::A;")], &[], &[]);
-        check(&[("b/mod", "mod c; use c::C;"), ("b/c", "use crate::b::B;")], &[], &[]);
+        check(&[("b", "mod c; use self::c::C;"), ("b/c", "use super::B;")], &[]);
+        check(&[("lib", "mod b; use b::B;"), ("b", "use crate::A;")], &[]);
+        check(&[("b/mod", "mod c; use c::C;"), ("b/c", "use crate::b::B;")], &[]);
     }
 
     #[test]
     fn modules_that_use_each_other_by_way_of_different_files_are_a_circle() {
         let (b, c) = (("b", "mod x; mod z;"), ("c", "mod w; mod y;"));
         let there = ("b/x", "use crate::c::y::Y;");
-        check(&[b, there, ("b/z", ""), c, ("c/y", ""), ("c/w", "")], &[], &[]);
+        check(&[b, there, ("b/z", ""), c, ("c/y", ""), ("c/w", "")], &[]);
         let all = [b, there, ("b/z", ""), c, ("c/y", ""), ("c/w", "use crate::b::z::Z;")];
-        check(&all, &[], &["crates/a/src/b uses crates/a/src/c uses the first"]);
-    }
-
-    #[test]
-    fn an_exception_holds_or_goes() {
-        let exception = ("crates/a/src/b.rs", "crates/a/src/c.rs");
-        let c = ("c", "use crate::b::B;");
-        check(&[("b", "use crate::c::C;"), c], &[exception], &[]);
-        check(&[("b", ""), c], &[exception], &["does not lead back to"]);
+        check(&all, &["crates/a/src/b uses crates/a/src/c uses the first"]);
     }
 }
