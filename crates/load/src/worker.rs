@@ -8,18 +8,20 @@
 //! A request for which no connection is free waits in order and keeps its intended time. That queue needs no memory:
 //! requests differ only by their instants, and the schedule can compute the next instant at any time.
 
+mod account;
 mod ending;
 mod expiry;
 mod overdue;
 mod receiving;
 mod sending;
+mod spun;
 
 use std::time::Duration;
 
 use linux::clock;
 
 use crate::ask::ReplyForm;
-use crate::connection::{ConnectionState, OpenRequest};
+use crate::connection::OpenRequest;
 use crate::exchange::{Exchange, ExchangeLog};
 use crate::order::{Order, WhenBusy};
 use crate::outcome::Reason;
@@ -28,6 +30,7 @@ use crate::schedule::Pace;
 use crate::wait::Waiting;
 use crate::{Client, ConnectionError, FirstConnectionError, Live, Outcome, Overdue};
 use ending::Quota;
+pub(crate) use spun::Spun;
 
 /// How long to wait before a broken connection is opened again, so that a refusing server is not asked in a tight loop.
 const RETRY_NS: u64 = 10_000_000;
@@ -375,77 +378,6 @@ impl<'a> Worker<'a> {
         let retry_ns = self.client.retry.front().map_or(u64::MAX, |(at_ns, _)| *at_ns);
         let other_ns = end_ns.min(retry_ns).min(self.live_ns).min(self.expiry_ns).min(self.presume_ns);
         self.waiting.timeout_ns(now_ns, can_send.then_some(next_ns), other_ns)
-    }
-
-    /// Counts the requests still open, and those never sent, as missed.
-    fn account(&mut self, now_ns: u64) {
-        let mut oldest_ns = None;
-        for index in 0..self.client.connections.len() {
-            let connection = &self.client.connections[index];
-            let is_silent = connection.phase == ConnectionState::Up && connection.answers == 0;
-            self.outcome.silent += u64::from(is_silent && !connection.open.is_empty());
-            for place in 0..connection.open.len() {
-                let open = self.client.connections[index].open[place];
-                if open.sent_ns == OpenRequest::PROMISED {
-                    oldest_ns = Some(oldest_ns.unwrap_or(u64::MAX).min(open.intended_ns));
-                } else {
-                    let is_stuck = now_ns.saturating_sub(open.sent_ns) > self.outcome.service.max();
-                    self.outcome.missed.stuck += u64::from(is_stuck);
-                }
-                self.miss(index as u32, open, Reason::Unanswered, now_ns);
-            }
-        }
-        self.note_backlog(now_ns, self.ordinal + 1);
-        let mut unsent = 0;
-        while !self.saturates
-            && let Some(intended_ns) = self.due(now_ns)
-        {
-            oldest_ns = Some(oldest_ns.unwrap_or(u64::MAX).min(intended_ns));
-            self.outcome.missed.add(Reason::Unsent, now_ns - intended_ns);
-            self.note(Exchange::unsent(intended_ns));
-            self.pace.advance();
-            unsent += 1;
-        }
-        self.on_unsent(oldest_ns);
-        self.outcome.intended = self.ordinal + unsent + self.quota.abandoned;
-        self.outcome.started_ns = self.start_ns;
-        self.outcome.ended_ns = now_ns;
-        self.outcome.duration = Duration::from_nanos(self.end_ns - self.start_ns);
-        if self.saturates {
-            self.outcome.saturated();
-        }
-        // Answers to requests that are open together come in bunches, and the time between two says nothing. A run of a
-        // number of requests takes as long as they do.
-        if self.saturates && self.client.limit == 1 && !self.quota.is_some() {
-            let connections = self.client.connections.iter();
-            connections
-                .for_each(|of| self.outcome.intervals.add(of.times.intervals(self.start_ns, self.end_ns)));
-        }
-        self.publish();
-        self.outcome.unlogged = self.log.take().map_or(0, ExchangeLog::close);
-        self.client.number += self.ordinal;
-        self.client.mean_ns = self.mean_ns().or(self.client.mean_ns);
-        self.client.close_leftovers();
-    }
-}
-
-/// Idle time without sleep.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Spun {
-    /// All of it, in nanoseconds.
-    pub(crate) ns: u64,
-    /// Without what interrupts took of it, in nanoseconds.
-    pub(crate) alone_ns: u64,
-}
-
-impl Spun {
-    /// A look at the clock takes some 30 ns, and one at an empty epoll less than a microsecond. In the rest of a longer
-    /// step something else ran on the CPU.
-    const STEP_NS_MAX: u64 = 2_000;
-
-    fn add(&mut self, step_ns: u64) {
-        self.ns += step_ns;
-        self.alone_ns += step_ns.min(Spun::STEP_NS_MAX);
     }
 }
 

@@ -6,16 +6,17 @@ mod course;
 mod cpus;
 mod curve;
 mod figures;
+mod rates;
 mod swept;
 
-use record::{Capacity, Counters, Experiment, Machine, Placement, RequestedRate};
+use record::{Capacity, Experiment, Machine, Placement, RequestedRate};
 
-use self::curve::curve;
+use self::rates::{empty, need, rate};
 pub(super) use self::{course::course, cpus::by_cpu, swept::swept};
 
 use crate::{
-    Candidate, CurvePoint, Load, Need, Noise, Precision, Progress, Quantiles, RateSummary, Ratio, Ratios,
-    Role, SCHEMA, Summary, Verdict, VoidReason,
+    Candidate, CurvePoint, Load, Noise, Progress, Quantiles, RateSummary, Ratio, Ratios, Role, SCHEMA,
+    Summary, Verdict, VoidReason,
 };
 
 /// Name, meaning, MTU, and p50, p99 and capacity relative to the host.
@@ -354,138 +355,4 @@ fn ran(path: &Path) -> Candidate {
         capacity_ratio: (role != Role::Reference).then(|| interval(factors[2], 0.03)),
         rates: LOADS.iter().map(|load| rate(role, load, factors)).collect(),
     }
-}
-
-fn rate(role: Role, load: &(Option<f64>, Option<f64>, [f64; 5]), factors: [f64; 3]) -> RateSummary {
-    let (requested_rps, of_capacity, host) = *load;
-    let [p50, tail, capacity] = factors;
-    let factor = |index: usize| p50 + (tail - p50) * index as f64 / 2.0;
-    let shown: Vec<u64> =
-        host.iter().enumerate().map(|(index, ns)| (ns * factor(index.min(2))) as u64).collect();
-    let quantiles = |scale: f64| Quantiles {
-        p50: Some((shown[0] as f64 * scale) as u64),
-        p90: Some((shown[1] as f64 * scale) as u64),
-        p99: Some((shown[2] as f64 * scale) as u64),
-        p99_9: Some((shown[3] as f64 * scale) as u64),
-        p99_99: Some((shown[4] as f64 * scale) as u64),
-        p99_999: None,
-        max: Some((shown[4] as f64 * scale * 3.1) as u64),
-        count: 421_386,
-    };
-    let verdict = match (role, p50) {
-        (Role::Reference, _) => Verdict::Reference,
-        (_, p50) if p50 > 1.05 => Verdict::Worse,
-        (_, p50) if p50 < 0.99 && of_capacity == Some(0.3) => Verdict::Better,
-        _ => Verdict::Indistinguishable,
-    };
-    let compared = role != Role::Reference;
-    RateSummary {
-        achieved_rps: Some(requested_rps.unwrap_or(234_104.0 * capacity)),
-        verdict: Some(verdict),
-        shortfall: None,
-        verdict_reason: match compared {
-            true => format!(
-                "p99 decides: p99 × {tail:.3} (1.010 to 1.870 at 98.8 %), beyond the noise of ±11 %; p50 says the same"
-            ),
-            false => "all others are divided by it".to_owned(),
-        },
-        response_ns: quantiles(1.0),
-        typical_p99_ns: requested_rps.map(|_| shown[2] as f64 * 0.9),
-        service_ns: quantiles(0.83),
-        lag_ns: quantiles(0.09),
-        ratio: if compared { ratios(p50, tail, requested_rps.is_some()) } else { Ratios::default() },
-        carried: None,
-        frames: None,
-        handshakes: None,
-        by_cpu: vec![],
-        cards: None,
-        curve: curve(&shown),
-        rps_ratio: (compared && requested_rps.is_none()).then(|| interval(capacity, 0.03)),
-        cpu_us_per_request: Some(6.5 + 1.1 * p50 + 1.9 * p50 / capacity),
-        server_cpu_us_per_request: Some(3.1 + 1.9 * p50 / capacity),
-        server_softirq_share: Some(0.36 + 0.3 * (p50 - 1.0)),
-        client_cpu_us_per_request: Some(3.4 + 1.1 * p50),
-        client_softirq_share: Some(0.31 + 0.2 * (p50 - 1.0)),
-        trials: 30,
-        measured_s: 3.0,
-        counters: Counters {
-            retransmits: 3,
-            client_switches: 91_011,
-            client_runqueue_ns: 41_000_000,
-            client_spun_ns: 0,
-            ..Counters::default()
-        },
-        stalls: None,
-        tail: (of_capacity == Some(0.5))
-            .then(|| "2 requests near 204 ms: Linux's minimum RTO, a lost packet".to_owned()),
-        needs: vec![need("p99.999", 1_000_000, 72)],
-        precision: vec![
-            precision("p50", 0.024, 30),
-            precision("typical p99", 0.05, 90),
-            precision("p99", 0.14, 650),
-        ],
-        ..empty(requested_rps, of_capacity)
-    }
-}
-
-fn ratios(p50: f64, tail: f64, is_rate: bool) -> Ratios {
-    Ratios {
-        p50: Some(interval(p50, 0.024)),
-        p90: Some(interval(p50, 0.03)),
-        p99: Some(interval(tail, 0.14)),
-        typical_p99: is_rate.then(|| interval(tail, 0.05)),
-        ..Ratios::default()
-    }
-}
-
-fn empty(requested_rps: Option<f64>, of_capacity: Option<f64>) -> RateSummary {
-    RateSummary {
-        body_bytes: 100,
-        requested_rps,
-        of_capacity,
-        achieved_rps: None,
-        verdict: None,
-        verdict_reason: "no trial that counts".to_owned(),
-        level: None,
-        shortfall: None,
-        response_ns: Quantiles::default(),
-        typical_p99_ns: None,
-        service_ns: Quantiles::default(),
-        lag_ns: Quantiles::default(),
-        ratio: Ratios::default(),
-        carried: None,
-        frames: None,
-        handshakes: None,
-        by_cpu: vec![],
-        cards: None,
-        curve: Vec::new(),
-        cpu_us_per_request: None,
-        server_cpu_us_per_request: None,
-        server_softirq_share: None,
-        client_cpu_us_per_request: None,
-        client_softirq_share: None,
-        trials: 0,
-        measured_s: 0.0,
-        rps_ratio: None,
-        void_trials: 0,
-        missing_slices: 0,
-        void_reasons: Vec::new(),
-        missed: 0,
-        among_unanswered: vec![],
-        connection_errors: 0,
-        unexpected: 0,
-        counters: Counters::default(),
-        stalls: None,
-        tail: None,
-        needs: Vec::new(),
-        precision: Vec::new(),
-    }
-}
-
-fn need(percentile: &'static str, samples: u64, rounds: u64) -> Need {
-    Need { percentile, samples, measured_s: Some(rounds as f64 * 0.1), rounds: Some(rounds) }
-}
-
-fn precision(percentile: &'static str, half_width: f64, rounds: u64) -> Precision {
-    Precision { percentile, half_width, rounds: Some(rounds), wall_s: Some(rounds as f64 * 4.1) }
 }

@@ -3,6 +3,7 @@
 //! Every plotted figure is also in a table, colour is never the only mark, and the page is complete without its
 //! script. All text of a record is escaped, wherever it appears.
 
+mod again;
 mod by_cpu;
 mod capacity;
 mod card_counts;
@@ -134,5 +135,6 @@ fn body(m: &mut Markup, summary: &Summary) {
     topology::section(m, summary);
     details::section(m, summary);
     machine::section(m, summary);
-    method::sections(m, summary);
+    method::section(m, summary);
+    again::section(m, summary);
 }
