@@ -26,9 +26,10 @@ Exit codes:
        the wrong content (a record, experiment, profile, plan, tree or CNI configuration), or a
        link, namespace or CPU that does not exist
   3    it ran, but the result is not what was asked for: a rate that was not reached,
-       connections or a candidate that broke, a record or a tree with missing parts, a diagnosis
-       that is not complete, nodes that do not answer `agent check`, settings that `tune
-       rollback` left alone or `tune keep` cannot keep, warnings with `doctor --strict`
+       connections or a candidate that broke, a load without a trial that counts, a record or a
+       tree with missing parts, a diagnosis that is not complete, nodes that do not answer
+       `agent check`, settings that `tune rollback` left alone or `tune keep` cannot keep, warnings
+       with `doctor --strict`
   4    it cannot run here: a privilege, a kernel feature or a program is missing
   130  it was interrupted; finished parts are kept";
 

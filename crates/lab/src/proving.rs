@@ -150,7 +150,11 @@ impl TrialNetns {
         }
         // Trying these would set them for the whole machine.
         if matches!(setting.lives, Lives::CpuLatency | Lives::Debug(_) | Lives::Module(_)) {
-            return Ok(Err("all of this machine shares it; `hostgap tune apply` can set it".to_owned()));
+            let elsewhere =
+                if setting.lives == Lives::CpuLatency { "" } else { ", and a race between machines" };
+            return Ok(Err(format!(
+                "all of this machine shares it; `hostgap tune apply` can set it{elsewhere}"
+            )));
         }
         if setting.lives == Lives::Interrupts && self.machine != MachineUse::OursWithCards {
             return Ok(Err("a veth has no interrupts; it takes a wire between cards (`--wire`)".to_owned()));
@@ -229,7 +233,8 @@ fn machine_has_flows() -> Result<bool, LabError> {
 fn of_machine(key: &str, machine: MachineUse) -> Result<(), String> {
     if machine == MachineUse::Shared {
         return Err(
-            "all of this machine shares it; it is set only in a VM that hostgap has booted".to_owned()
+            "all of this machine shares it; it races only in a VM that hostgap has booted, or between machines"
+                .to_owned()
         );
     }
     let key = sysctl::Key::new(key).expect("the table's keys are paths");
