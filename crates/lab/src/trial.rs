@@ -229,7 +229,8 @@ fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dur
         requests: load.rate_per_s.map(due),
         drain: patience.drain(load.body_bytes, connections) + answers,
         presumed_lost: Some(patience.datagram() + answers),
-        wait: Wait::Hybrid,
+        // On a CPU that both nodes share, whoever spins keeps the server from it.
+        wait: if method.cpus.client == method.cpus.server { Wait::Sleep } else { Wait::Hybrid },
         // With fewer connections than CPUs there are fewer clients too.
         threads: method.cpus.each_client().into_iter().take(clients.len()).collect(),
         scheduling,

@@ -39,6 +39,7 @@ mod pool;
 mod run;
 mod series;
 mod socket;
+mod spun;
 mod thread;
 mod tickets;
 mod tls;

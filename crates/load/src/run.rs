@@ -10,9 +10,10 @@ use linux::{CpuSet, clock};
 use crate::exchange::{Exchange, ExchangeLog, logs, looks_every};
 use crate::order::{Order, WhenBusy};
 use crate::schedule::{Rate, Schedule};
+use crate::spun::Spun;
 use crate::thread::{ThreadCost, ThreadCounters, ThreadPlacement};
 use crate::wait::{Wait, WaitConditions, Waiting};
-use crate::worker::{Spun, Worker};
+use crate::worker::Worker;
 use crate::{Client, Live, LoadError, Outcome};
 
 /// From the moment at which all threads are ready to the first intended instant, so that all are waiting for it.
@@ -180,7 +181,7 @@ impl<'a> Plan<'a> {
         let conditions = WaitConditions {
             duration_ns: duration.as_nanos().try_into().unwrap_or(u64::MAX),
             scheduling: run.scheduling,
-            cpus_online: cpu::online()?.len(),
+            cpus_allowed: cpu::allowed()?.len(),
             period_ns: rate.map_or(u64::MAX, |rate| rate.intended_ns(threads as u64)),
         };
         Ok(Plan { run, waiting: Waiting::new(run.wait, conditions)?, threads, duration })

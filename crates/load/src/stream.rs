@@ -24,6 +24,7 @@ use linux::{CpuSet, clock};
 
 use crate::error::system;
 use crate::schedule::{Pace, Schedule};
+use crate::spun::Spun;
 use crate::thread::ThreadPlacement;
 use crate::{Address, LoadError, ThreadCost};
 
@@ -95,8 +96,10 @@ pub struct Delivered {
     pub total_bytes: (u64, u64),
     /// The account of datagrams; zero for TCP.
     pub packets: Packets,
-    /// What each thread of the sender cost.
+    /// What each thread of the sender cost. Of what it spun, that within the measured part.
     pub threads: Vec<ThreadCost>,
+    /// What one thread spun within the measured part.
+    spun: Spun,
 }
 
 /// What became of datagrams.
@@ -285,7 +288,8 @@ fn on_cpus(
     work: impl FnOnce() -> Result<Delivered, LoadError>,
 ) -> Result<Delivered, LoadError> {
     let (mut delivered, cost) = ThreadPlacement::on(cpus, Scheduling::Normal).work(work)?;
-    delivered.threads.push(cost);
+    let Spun { ns: spun_ns, alone_ns: spun_alone_ns } = delivered.spun;
+    delivered.threads.push(ThreadCost { spun_ns, spun_alone_ns, ..cost });
     Ok(delivered)
 }
 

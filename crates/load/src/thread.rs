@@ -94,7 +94,8 @@ pub(crate) struct ThreadCounters {
 impl ThreadCounters {
     pub(crate) fn now() -> linux::Result<ThreadCounters> {
         let from_ns = clock::now_ns();
-        let times = Procfs::kernel().own_thread()?;
+        // The file says what a thread that runs got until the kernel's last tick; the clock, until now.
+        let times = ThreadTimes { ran_ns: clock::thread_cpu_ns(), ..Procfs::kernel().own_thread()? };
         Ok(ThreadCounters { from_ns, until_ns: clock::now_ns(), times })
     }
 

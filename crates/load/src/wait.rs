@@ -59,10 +59,10 @@ impl Waiting {
                     "the kernel stops a real-time thread that never sleeps for 50 ms in each second",
                 ));
             }
-            Wait::Spin if conditions.cpus_online < 2 => {
-                return Err(LoadError::Spin("this machine has one CPU, and the server needs it"));
+            Wait::Spin if conditions.cpus_allowed < 2 => {
+                return Err(LoadError::Spin("it may run on one CPU alone, and the server may need that"));
             }
-            Wait::Hybrid if conditions.cpus_online < 2 => Wait::Sleep,
+            Wait::Hybrid if conditions.cpus_allowed < 2 => Wait::Sleep,
             Wait::Hybrid | Wait::Sleep | Wait::Spin => wait,
         };
         // With a margin of half a period the other half is left for the work and for sleep.
@@ -137,7 +137,8 @@ impl Default for Margin {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitConditions {
     pub(crate) scheduling: Scheduling,
-    pub(crate) cpus_online: usize,
+    /// CPUs on which this process may run. Where it is one, the server may need it.
+    pub(crate) cpus_allowed: usize,
     /// Between two requests of one thread; `u64::MAX` when there is no schedule.
     pub(crate) period_ns: u64,
     /// From the first instant of the schedule to its end.
@@ -151,13 +152,13 @@ mod tests {
     const HOUR: u64 = 3_600_000_000_000;
     const NORMAL: WaitConditions = WaitConditions {
         scheduling: Scheduling::Normal,
-        cpus_online: 2,
+        cpus_allowed: 2,
         period_ns: 10_000,
         duration_ns: HOUR,
     };
     const REALTIME: WaitConditions = WaitConditions {
         scheduling: Scheduling::Fifo(40),
-        cpus_online: 2,
+        cpus_allowed: 2,
         period_ns: 50_000,
         duration_ns: HOUR,
     };
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn no_thread_spins_where_it_stops_the_load() {
         assert_eq!(waiting(Wait::Hybrid, NORMAL).spin_ns(), 15_000);
-        assert_eq!(waiting(Wait::Hybrid, WaitConditions { cpus_online: 1, ..NORMAL }).spin_ns(), 0);
+        assert_eq!(waiting(Wait::Hybrid, WaitConditions { cpus_allowed: 1, ..NORMAL }).spin_ns(), 0);
         assert_eq!(waiting(Wait::Hybrid, REALTIME).spin_ns(), 15_000);
         let hardly_sleeps = WaitConditions { period_ns: 29_999, ..REALTIME };
         assert_eq!(waiting(Wait::Hybrid, hardly_sleeps).spin_ns(), 0);
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(waiting(Wait::Sleep, NORMAL).spin_ns(), 0);
         assert!(waiting(Wait::Spin, NORMAL).spin_ns() > 0);
         assert!(Waiting::new(Wait::Spin, REALTIME).is_err());
-        assert!(Waiting::new(Wait::Spin, WaitConditions { cpus_online: 1, ..NORMAL }).is_err());
+        assert!(Waiting::new(Wait::Spin, WaitConditions { cpus_allowed: 1, ..NORMAL }).is_err());
     }
 
     #[test]

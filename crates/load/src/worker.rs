@@ -14,7 +14,6 @@ mod expiry;
 mod overdue;
 mod receiving;
 mod sending;
-mod spun;
 
 use std::time::Duration;
 
@@ -27,10 +26,10 @@ use crate::order::{Order, WhenBusy};
 use crate::outcome::Reason;
 use crate::poller::EVENTS;
 use crate::schedule::Pace;
+use crate::spun::Spun;
 use crate::wait::Waiting;
 use crate::{Client, ConnectionError, FirstConnectionError, Live, Outcome, Overdue};
 use ending::Quota;
-pub(crate) use spun::Spun;
 
 /// How long to wait before a broken connection is opened again, so that a refusing server is not asked in a tight loop.
 const RETRY_NS: u64 = 10_000_000;
@@ -153,6 +152,7 @@ impl<'a> Worker<'a> {
         self.presume_ns = start_ns.saturating_add(self.lost_after_ns);
         self.idle_until_ns = start_ns;
         let mut now_ns = clock::now_ns();
+        let mut done = self.done();
         loop {
             now_ns = self.send_due(now_ns);
             self.end_with_the_last(now_ns);
@@ -168,12 +168,13 @@ impl<'a> Worker<'a> {
             }
             self.keep_up(now_ns);
             let mut timeout_ns = self.sleep_ns(now_ns);
-            if timeout_ns > 0 {
-                // The last reading may be from before a send, and a sleep that is measured from then is as much too
-                // long as the send took.
+            if timeout_ns > 0 || self.done() != done {
+                // The last reading is from before a send, or from before what an answer said was read. A sleep that is
+                // measured from then is as much too long, and what is spun would be counted from then.
                 now_ns = clock::now_ns();
                 timeout_ns = self.sleep_ns(now_ns);
             }
+            done = self.done();
             // If the network has no event due, the last microseconds before an instant are spun on the clock alone,
             // which is five times as fine as on an empty epoll.
             if timeout_ns == 0 && self.is_quiet(now_ns) {
@@ -185,6 +186,11 @@ impl<'a> Worker<'a> {
         }
         self.account(now_ns);
         self.spun
+    }
+
+    /// Grows with everything that the thread does for a request.
+    fn done(&self) -> u64 {
+        self.ordinal + self.outcome.answered
     }
 
     fn poll(&mut self, asleep_ns: u64, timeout_ns: u64) -> u64 {

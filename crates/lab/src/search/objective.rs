@@ -51,6 +51,11 @@ impl VisitMetric {
     pub(super) fn of(self, trials: &[&TrialRecord], reading: Reading) -> Option<f64> {
         let sum = |of: &dyn Fn(&TrialRecord) -> u64| trials.iter().map(|trial| of(trial)).sum::<u64>();
         let work = sum(&|trial| trial.work(reading.measure)) as f64;
+        // CPU time and packets are also of the answers that come when a slice is over, one a connection.
+        let done = match reading.measure {
+            Measure::Latency => sum(&|trial| trial.answered) as f64,
+            Measure::Packets | Measure::Frames | Measure::Bandwidth => work,
+        };
         let found = match self {
             VisitMetric::Percentile(percentile) => percentile_ns(trials, percentile, reading.closed)?,
             VisitMetric::Throughput => work / sum(&TrialRecord::throughput_ns) as f64 * 1e9,
@@ -58,10 +63,10 @@ impl VisitMetric {
                 let busy_ns = sum(&|trial| trial.client_cpu.busy_ns() + trial.server_cpu.busy_ns());
                 // What the generator waited is not the requests', however it waited.
                 let spun_ns = sum(&|trial| trial.counters.client_spun_ns);
-                busy_ns.saturating_sub(spun_ns) as f64 / work
+                busy_ns.saturating_sub(spun_ns) as f64 / done
             }
             VisitMetric::Retransmits => {
-                1.0 + sum(&|trial| trial.counters.retransmits) as f64 / (work * reading.segments())
+                1.0 + sum(&|trial| trial.counters.retransmits) as f64 / (done * reading.segments())
             }
         };
         (found.is_finite() && found > 0.0).then_some(found)
@@ -266,11 +271,13 @@ mod tests {
             duration_ns: 500_000_000,
             intended: 1_000,
             answered_in_time: 1_000,
+            // What came when the slice was over took CPU time and packets too.
+            answered: 1_250,
             loop_ns: None,
             latencies: record::Latencies { response: Histogram::from(&hdr), ..Default::default() },
             witnessed: None,
             client_cpu: CpuTime { user_ns: 4_000, idle_ns: 7, ..CpuTime::default() },
-            server_cpu: CpuTime { softirq_ns: 6_000, ..CpuTime::default() },
+            server_cpu: CpuTime { softirq_ns: 8_500, ..CpuTime::default() },
             client_by_cpu: BTreeMap::new(),
             server_by_cpu: BTreeMap::new(),
             counters: Counters { retransmits: 3, ..Counters::default() },
@@ -283,7 +290,7 @@ mod tests {
         assert!((half / 1_000.0 - 1.0).abs() < 0.01 && (tail / 9_000.0 - 1.0).abs() < 0.01, "{half} {tail}");
         assert_eq!(of(VisitMetric::Throughput), Some(2_000.0));
         assert_eq!(of(VisitMetric::Cpu), Some(10.0));
-        assert_eq!(of(VisitMetric::Retransmits), Some(1.0 + 6.0 / 4_000.0));
+        assert_eq!(of(VisitMetric::Retransmits), Some(1.0 + 6.0 / 5_000.0));
         // Twenty unanswered requests of each rank above every answer.
         let lossy = TrialRecord { intended: 1_020, ..trial.clone() };
         assert_eq!(p99.of(&[&lossy], reading), p99.of(&[&trial], reading), "no less than the longest answer");

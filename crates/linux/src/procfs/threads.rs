@@ -6,7 +6,7 @@ use crate::Result;
 /// What one thread got since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThreadTimes {
-    /// Nanoseconds on a CPU; exact, not sampled.
+    /// Nanoseconds on a CPU; not sampled, but of a thread that runs only until the kernel's last tick.
     pub ran_ns: u64,
     /// Nanoseconds runnable without a CPU.
     pub waited_ns: u64,

@@ -31,8 +31,9 @@ struct Walk {
 
 impl Poisson {
     pub(crate) fn new(rate: Rate, seed: u64, thread: usize, threads: usize) -> Poisson {
-        // Neighbouring seeds give unrelated sequences: the generator spreads them.
-        let random = Random::from_seed(seed.wrapping_add(thread as u64));
+        // Neighbouring seeds give unrelated sequences: the generator spreads them. The threads of one are no
+        // neighbours of it, so that runs with seeds 1, 2, 3 … have no thread in common.
+        let random = Random::from_seed(seed.wrapping_add((thread as u64) << 32));
         let mean_ns = rate.period_ns() * threads as f64;
         let mut next = Walk { random, due_ns: 0, rest_ns: 0.0, passed: 0 };
         next.step(mean_ns);

@@ -122,8 +122,13 @@ impl Source<'_> {
                 }
                 if due_ns - now_ns > SPIN_NS {
                     sleep_until(due_ns - SPIN_NS / 2);
+                    now_ns = clock::now_ns();
+                } else {
+                    let before_ns = std::mem::replace(&mut now_ns, clock::now_ns());
+                    if before_ns >= start_ns {
+                        delivered.spun.add(now_ns - before_ns);
+                    }
                 }
-                now_ns = clock::now_ns();
                 continue;
             }
             pace.advance();

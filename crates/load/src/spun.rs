@@ -1,4 +1,4 @@
-//! The time for which a thread that polls had nothing to do.
+//! The time for which a thread had nothing to do and did not sleep.
 
 /// Idle time without sleep.
 #[derive(Debug, Clone, Copy, Default)]
@@ -14,7 +14,7 @@ impl Spun {
     /// step something else ran on the CPU.
     const STEP_NS_MAX: u64 = 2_000;
 
-    pub(super) fn add(&mut self, step_ns: u64) {
+    pub(crate) fn add(&mut self, step_ns: u64) {
         self.ns += step_ns;
         self.alone_ns += step_ns.min(Spun::STEP_NS_MAX);
     }
