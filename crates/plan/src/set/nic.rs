@@ -101,9 +101,13 @@ impl Register for SetNic {
                 false => format!("{parameter} of {link} can be {max} at most"),
             }));
         }
-        // It is asked for already, and the kernel keeps it off: to ask again changes nothing.
+        // It is asked for already, and the kernel keeps it otherwise: to ask again changes nothing.
         let rests = is_feature && was.wanted == *value && was.now != *value;
-        let why = || format!("{parameter} of {link} stays off while another offload that it needs is off");
+        let why = || match value {
+            // A feature that nobody can switch is asked for by nobody.
+            0 => format!("{parameter} of {link} cannot be switched off"),
+            _ => format!("{parameter} of {link} stays off while another offload that it needs is off"),
+        };
         Ok(rests.then(why))
     }
 

@@ -201,13 +201,7 @@ fn the_fields_of_a_card_without_a_key_come_back_wherever_apply_died() {
 #[test]
 fn what_a_card_cannot_do_is_refused() {
     let Some(site) = site("virtio_net") else { return };
-    let refused = |knob: (&str, &str)| {
-        let directory = tempfile::tempdir().unwrap();
-        let mut journal = Journal::create(&directory.path().join("journal")).unwrap();
-        let error = apply(&plan(&site, &[knob]), &mut journal, &mut Kernel::new().unwrap()).unwrap_err();
-        assert!(journal.is_undone(), "{knob:?} was begun");
-        error.to_string()
-    };
+    let refused = |knob| refused(&site, knob);
     let error = refused(("rss_hash_key", "6d:5a:6d"));
     assert!(error.contains("the hash key of eth0 has 40 bytes, the requested key has 3"), "{error}");
     assert!(refused(("channels", "5")).contains("the number of queues of eth0 can be 4 at most"));
@@ -216,4 +210,15 @@ fn what_a_card_cannot_do_is_refused() {
         "{}",
         refused(("ring_rx", "65536"))
     );
+    let error = refused(("rx_checksum", "0"));
+    assert!(error.contains("offload rx-checksum of eth0 cannot be switched off"), "{error}");
+}
+
+/// Why a card does not take a setting, which changes nothing.
+fn refused(site: &Site, knob: (&str, &str)) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::create(&directory.path().join("journal")).unwrap();
+    let error = apply(&plan(site, &[knob]), &mut journal, &mut Kernel::new().unwrap()).unwrap_err();
+    assert!(journal.is_undone(), "{knob:?} was begun");
+    error.to_string()
 }
