@@ -80,11 +80,36 @@ impl Register for SetIndirection {
 /// One that names queues that are not there is left to the driver, too, since the kernel refuses it: in Linux 6.1
 /// virtio_net leaves its table as it is when queues go. It comes back with the queues, see [`super::queues`].
 pub(super) fn write(at: &At<'_>, table: &[u32]) -> Result<(), StepError> {
-    let queues = at.opened.sysfs()?.queues(at.name())?;
-    let queues = queues.iter().filter(|queue| matches!(queue, Queue::Rx(_))).count();
-    let queues = u32::try_from(queues).expect("a link has a few thousand queues at most");
+    let queues = receive_queues(at)?;
     let own = table == spread(table.len(), queues) || !names_only(table, queues);
     Ok(at.opened.ethtool()?.write_indirection(at.name(), if own { &[] } else { table })?)
+}
+
+/// Leaves a table to the driver again that would keep the kernel from taking queues away, see [`write`], if it says no
+/// more than a driver's: each queue that is there has the same share. So it is after a table was put back, and where a
+/// driver has made a new one for more queues, as igb does, though the old one counted as set by a user. What a user has
+/// made in another way stays, and with it the kernel's refusal.
+pub(super) fn give_way(at: &At<'_>, queues_left: u32) -> Result<(), StepError> {
+    let ethtool = at.opened.ethtool()?;
+    let Some(table) = ethtool.read_indirection(at.name())? else { return Ok(()) };
+    if names_only(&table, queues_left) || !is_even(&table, receive_queues(at)?) {
+        return Ok(());
+    }
+    Ok(ethtool.write_indirection(at.name(), &[])?)
+}
+
+/// Whether each of the first so many queues has the same share of a table, as far as it can be divided.
+fn is_even(table: &[u32], queues: u32) -> bool {
+    let share = |queue: u32| table.iter().filter(|named| **named == queue).count();
+    let shares: Vec<usize> = (0..queues).map(share).collect();
+    let (least, most) = (shares.iter().min(), shares.iter().max());
+    names_only(table, queues) && least.zip(most).is_some_and(|(least, most)| most - least <= 1)
+}
+
+fn receive_queues(at: &At<'_>) -> Result<u32, StepError> {
+    let queues = at.opened.sysfs()?.queues(at.name())?;
+    let queues = queues.iter().filter(|queue| matches!(queue, Queue::Rx(_))).count();
+    Ok(u32::try_from(queues).expect("a link has a few thousand queues at most"))
 }
 
 /// Whether a table names none but the first so many queues.
@@ -117,6 +142,18 @@ mod tests {
         assert_eq!(over(1, &[0, 0]), "evenly over 1 queue");
         assert_eq!(over(4, &[0, 1]), "evenly over 4 queues");
         assert_eq!(over(2, &[0, 0, 1, 1]), "unevenly over 2 queues");
+    }
+
+    #[test]
+    fn a_table_that_a_driver_may_have_made_gives_each_queue_its_share() {
+        for (table, queues) in
+            [(&[0, 1, 0, 1][..], 2), (&[0, 0, 1, 1], 2), (&[0, 1, 2, 0], 3), (&[0, 1], 4), (&[0, 0], 1)]
+        {
+            assert!(is_even(table, queues), "{table:?} over {queues}");
+        }
+        for (table, queues) in [(&[0, 1, 1, 1][..], 2), (&[0, 1, 0, 1], 4), (&[0, 1, 0, 1], 1)] {
+            assert!(!is_even(table, queues), "{table:?} over {queues}");
+        }
     }
 
     #[test]

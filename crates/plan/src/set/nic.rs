@@ -5,6 +5,7 @@ use linux::ethtool::NicParameter;
 use serde::{Deserialize, Serialize};
 
 use super::delays::{self, Delays};
+use super::indirection;
 use super::queues::{self, QueueState};
 use super::register::{Along, At, Register, Times, Undoing};
 use crate::Place;
@@ -55,6 +56,9 @@ impl Register for SetNic {
     }
 
     fn write(&self, at: &At<'_>, value: &Number) -> Result<(), StepError> {
+        if self.parameter == NicParameter::Channels {
+            indirection::give_way(at, value.wanted)?;
+        }
         Ok(at.opened.ethtool()?.write(at.name(), self.parameter, value.wanted)?)
     }
 

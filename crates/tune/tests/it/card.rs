@@ -4,7 +4,7 @@ use linux::ethtool::{Ethtool, FlowType, HashKey, NicParameter};
 use linux::interrupts::Interrupts;
 use linux::sysfs::{NetSysfs, Queue};
 use linux::{CpuSet, Netns};
-use plan::{Fault, Journal, Kernel, Place, Plan, apply};
+use plan::{Fault, Journal, Kernel, Place, Plan, apply, undo};
 use record::RequestedValue;
 use testkit::{card, dump, set_card_up};
 use tune::{Nic, Setting, Site};
@@ -138,6 +138,45 @@ fn every_knob_of_a_card_with_rings_is_set_and_taken_back() {
         there_and_back(&together, Fault::AfterStep(step), || {});
         before.assert_same(&dump(&netns), &format!("after a fault behind step {step}"));
     }
+}
+
+/// This driver spreads flows in another way than the kernel proposes, so a table that is put back counts as set by a
+/// user, and it makes a new one for more queues all the same.
+#[test]
+fn queues_come_and_go_where_a_table_was_put_back() {
+    let Some(site) = site("igb") else { return };
+    let netns = Netns::current().unwrap();
+    let ethtool = Ethtool::open_in(&netns).unwrap();
+    let queues = || ethtool.read(&site.wire, NicParameter::Channels).unwrap().unwrap().now;
+    let before = dump(&netns);
+    there_and_back(&plan(&site, &[("rss_indirection", "1")]), Fault::None, || {});
+    before.assert_same(&dump(&netns), "after the table");
+    for (knobs, there) in [
+        (&[("channels", "4")][..], 4),
+        (&[("channels", "1")], 1),
+        (&[("channels", "4"), ("rss_indirection", "2")], 4),
+    ] {
+        let plan = plan(&site, knobs);
+        for fault in [Fault::None, Fault::BeforeStep(0), Fault::DeadAfterLine(2)] {
+            let there = if fault == Fault::None { there } else { 2 };
+            there_and_back(&plan, fault, || assert_eq!(queues(), there, "{knobs:?}, {fault:?}"));
+            before.assert_same(&dump(&netns), &format!("after {knobs:?}, {fault:?}"));
+        }
+    }
+    // What a user has made is not given away for fewer queues than it needs.
+    let mut table = ethtool.read_indirection(&site.wire).unwrap().unwrap();
+    let made = table.clone();
+    table[0] = 1;
+    ethtool.write_indirection(&site.wire, &table).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::create(&directory.path().join("journal")).unwrap();
+    let mut kernel = Kernel::new().unwrap();
+    let error = apply(&plan(&site, &[("channels", "1")]), &mut journal, &mut kernel).unwrap_err().to_string();
+    assert!(error.contains("too low for existing indirection table"), "{error}");
+    undo(&mut journal, &mut kernel);
+    assert_eq!((ethtool.read_indirection(&site.wire).unwrap(), queues()), (Some(table), 2));
+    ethtool.write_indirection(&site.wire, &made).unwrap();
+    before.assert_same(&dump(&netns), "after a table of a user");
 }
 
 /// A card with functions has other queues. They come back with the number of functions.
