@@ -3,7 +3,7 @@
 //! The guest's root is the host's `/`, shared read-only through virtiofs, under an overlay in the guest's memory.
 //! Every program and every build product is there at its usual path, and the guest cannot change the host. There is no
 //! disk image and no network: output and status come back over virtio-serial ports, and network cards, if requested,
-//! are connected only to each other.
+//! are connected only to each other, or to bridges that the caller has made.
 //!
 //! Kernel, QEMU and other missing programs are fetched as Debian packages and unpacked into a [`Cache`]. No package is
 //! installed, and the host's apt keeps its sources and lists.
@@ -39,7 +39,7 @@ pub use kernel::{Flavour, Kernel};
 pub use kernel_spec::{KernelSpec, names};
 pub use limits::{Accelerator, Limits, Timing};
 pub use machine::Vm;
-pub use nic::{Join, Nic};
+pub use nic::{Bridges, Join, Nic};
 pub use qemu::Qemu;
 pub use run::{Output, Watch};
 

@@ -28,7 +28,7 @@ pub struct Limits {
     pub output_bytes: u64,
     /// Its network cards, in the order in which it finds them.
     pub nics: Vec<Nic>,
-    /// Whether they share a switch, or each two are the ends of a wire.
+    /// What joins them: a switch, wires of two each, or bridges of the caller's.
     pub join: Join,
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::deb::Suite;
-use crate::nic::{Join, Switch};
+use crate::nic::Switch;
 use crate::process::Process;
 use crate::qemu::{Boot, names};
 use crate::run::{Run, Watch, collect, console, is_unheard};
@@ -145,11 +145,10 @@ impl Vm {
         let boot = Boot { kernel: &self.kernel, arguments: &self.kernel_arguments };
         let guest = self.qemu.guest(&boot, limits, self.accelerator, folder);
         let start = || Process::start(&guest, "qemu-system-x86", &log);
-        let has_switch = !limits.nics.is_empty() && limits.join == Join::Switch;
-        let switch = has_switch.then(Switch::new).transpose()?;
+        let switch = Switch::of(&limits.nics, &limits.join)?;
         let guest = match &switch {
             None => start(),
-            Some(switch) => switch.start(limits.nics.len(), start),
+            Some(switch) => switch.start(start),
         }?;
         Run::new(folder, limits, deadline, guest, server).finish(watch)
     }

@@ -122,7 +122,7 @@ impl Qemu {
             command.arg("-initrd").arg(folder.join(names::INITRAMFS));
         }
         file_system(&mut command, limits, folder);
-        nic::arguments(&mut command, &limits.nics, limits.join);
+        nic::arguments(&mut command, &limits.nics, &limits.join);
         command.args(["-device", "virtio-serial-pci"]);
         for port in names::PORTS {
             command.arg("-chardev").arg(joined(&format!("file,id={port},path="), &folder.join(port)));
