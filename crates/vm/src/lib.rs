@@ -38,7 +38,7 @@ pub use error::Error;
 pub use kernel::{Flavour, Kernel};
 pub use kernel_spec::{KernelSpec, names};
 pub use limits::{Accelerator, Limits, Timing};
-pub use machine::Vm;
+pub use machine::{UNGUARDED, Vm};
 pub use nic::{Bridges, Join, Nic};
 pub use qemu::Qemu;
 pub use run::{Output, Watch};

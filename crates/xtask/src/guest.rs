@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 use vm::deb;
-use vm::{Cache, Error, Flavour, Limits, Nic, Timing, Vm};
+use vm::{Cache, Error, Flavour, Limits, Nic, Timing, UNGUARDED, Vm};
 
 use crate::guest::script::GuestOutput;
 use crate::lane::Lane;
@@ -224,12 +224,6 @@ pub(crate) static ALL: [Guest; 8] = [
     },
 ];
 
-/// For the kernel of every guest. Without what Debian's kernels do against attackers, which no test is about: they
-/// clear fresh memory, check what is copied from and to programs, move the stack at each system call, and ask security
-/// modules that have no policy. Without a fifth level of page tables, which the emulator would walk too, and without
-/// the self-tests of ciphers.
-const ARGUMENTS: &str = "init_on_alloc=0 hardened_usercopy=off randomize_kstack_offset=off lsm= no5lvl \
-                         cryptomgr.notests=1";
 /// For all tests of a guest on the slowest machine. A single test has a limit of its own, in the script.
 const TIME_MAX: Duration = Duration::from_secs(4800);
 const MEMORY_MIB: u32 = 3072;
@@ -279,7 +273,7 @@ pub(crate) fn run(
         return Ok(None);
     }
     let vm = match Cache::open().and_then(|cache| Vm::fetch(&cache, guest.kernel, guest.flavour)) {
-        Ok(vm) => vm.with_kernel_arguments(&format!("{ARGUMENTS} {}", guest.arguments)),
+        Ok(vm) => vm.with_kernel_arguments(&format!("{UNGUARDED} {}", guest.arguments)),
         Err(error) => return Ok(Some(Trouble::NoGuest(error.to_string()))),
     };
     println!("{:<7} Linux {}, {} tests", guest.lane, vm.kernel().release, tests.len());
