@@ -267,6 +267,16 @@ impl LabError {
         }
     }
 
+    /// The same where this machine has the client's half alone: it says so, as those of other machines are named.
+    pub(crate) fn of_own_half(self) -> LabError {
+        match self {
+            LabError::Build { candidate, why } => {
+                LabError::Broken { candidate, what: format!("on the client's machine: {why}") }
+            }
+            error => error,
+        }
+    }
+
     /// Where its connections or its objects did not come, that it broke; what this process could not do
     /// is no candidate's fault.
     pub(crate) fn of_answers(self) -> LabError {

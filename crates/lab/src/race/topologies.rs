@@ -54,7 +54,8 @@ impl Arena for Topologies<'_> {
     }
 
     fn stand(&mut self, entrant: usize) -> Result<BuiltTopology, LabError> {
-        self.race.stand(&self.race.contenders[entrant], self.claim)
+        let built = self.race.stand(&self.race.contenders[entrant], self.claim);
+        if self.race.options.machines.is_none() { built } else { built.map_err(LabError::of_own_half) }
     }
 
     fn machine(&mut self) -> Result<Machine, LabError> {
