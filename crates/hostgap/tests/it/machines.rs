@@ -1,6 +1,7 @@
 //! Races between two machines: two network namespaces at one switch, each with a `/run` and an sshd of its own.
 
 mod clients;
+mod guests;
 mod login;
 mod lost;
 mod settings;
