@@ -44,8 +44,9 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 		HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_CONTAINERD=$$(scripts/fetch-containerd) && \
 		HOSTGAP_ETCD=$$(scripts/fetch-etcd) && HOSTGAP_PROXIES=$$(scripts/fetch-proxies) && \
 		HOSTGAP_SSHD=$$(scripts/fetch-sshd) && \
-		HOSTGAP_OVS=$$(scripts/fetch-ovs) && PATH=$$PATH:$$HOSTGAP_OVS && \
-		export HOSTGAP_NGINX HOSTGAP_CONTAINERD HOSTGAP_ETCD HOSTGAP_PROXIES HOSTGAP_SSHD HOSTGAP_OVS && \
+		HOSTGAP_OVS=$$(scripts/fetch-ovs) && HOSTGAP_OVS_DPDK=$$(scripts/fetch-ovs-dpdk) && \
+		PATH=$$PATH:$$HOSTGAP_OVS:$$HOSTGAP_OVS_DPDK && \
+		export HOSTGAP_NGINX HOSTGAP_CONTAINERD HOSTGAP_ETCD HOSTGAP_PROXIES HOSTGAP_SSHD HOSTGAP_OVS HOSTGAP_OVS_DPDK && \
 		exec $(CARGO) xtask test
 
 vm-test: ## run the tests of namespaces on Debian kernels in QEMU alone (needs root)
