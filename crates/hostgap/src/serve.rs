@@ -41,6 +41,7 @@ use crate::{output, stop, units};
   hostgap serve --listen udp:127.0.0.1:9000 --response-bytes 1k
   hostgap serve --cpu-us 500
   hostgap serve --listen 0.0.0.0:8080 --afxdp eth0 --wait spin
+  hostgap serve --listen 192.0.2.2:80 --vhost-user /run/pod.sock
   hostgap serve --listen verbs:0.0.0.0:9000 --echo --rdma mlx5_0
   hostgap serve --delay 98%:1ms,2%:20ms --freeze 100ms/2s --errors 1%")]
 pub(crate) struct Args {
@@ -101,6 +102,14 @@ struct StackArgs {
     /// The CPU on which the kernel hands those frames over [default: the one that received them].
     #[arg(long, value_name = "CPU", requires = "afxdp")]
     receive_cpu: Option<u16>,
+    /// Answer on that stack behind a port of a switch in user space, by vhost-user: this socket is made, and the
+    /// switch connects to it (a port of type dpdkvhostuserclient). It has the addresses of --listen, answers for them
+    /// by itself, and is Ethernet address 0a:58 with the last four bytes of the first of them.
+    #[arg(long, value_name = "SOCKET", conflicts_with = "afxdp")]
+    vhost_user: Option<PathBuf>,
+    /// The most bytes of a packet on that port, without its Ethernet header.
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, requires = "vhost_user")]
+    mtu: u32,
     /// The RDMA device by which messages for verbs: addresses come and go. With --wait spin threads look for them
     /// and are not woken.
     #[arg(long, value_name = "DEVICE")]
@@ -121,6 +130,16 @@ struct TlsArgs {
     /// Write that certificate, PEM, so that clients can be configured to trust it.
     #[arg(long, value_name = "FILE", requires = "tls_self_signed")]
     tls_cert_out: Option<PathBuf>,
+}
+
+impl StackArgs {
+    fn config(&self) -> Option<StackConfig> {
+        if let Some(socket) = self.vhost_user.clone() {
+            return Some(StackConfig::VhostUser { socket, mtu: self.mtu });
+        }
+        let link = self.afxdp.clone()?;
+        Some(StackConfig::AfXdp { link, receive_cpu: self.receive_cpu })
+    }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -165,8 +184,7 @@ fn config(args: &Args) -> anyhow::Result<ResponderConfig> {
         Wait::Sleep => Idle::Sleep,
         Wait::Spin => Idle::Spin,
     };
-    let receive_cpu = args.stack.receive_cpu;
-    let stack = args.stack.afxdp.clone().map(|link| StackConfig { link, receive_cpu });
+    let stack = args.stack.config();
     let messages = args.stack.rdma.clone().map(|device| MessagesConfig {
         device,
         wait: match args.wait {

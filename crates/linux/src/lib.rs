@@ -10,6 +10,7 @@ mod error;
 mod files;
 mod link;
 mod login;
+mod mapping;
 mod mountinfo;
 mod names;
 mod native;
@@ -53,6 +54,7 @@ pub mod tcp_probe;
 pub mod throttle;
 pub mod tree;
 pub mod view;
+pub mod vring;
 pub mod xdp;
 pub mod xtables;
 

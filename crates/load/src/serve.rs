@@ -47,6 +47,7 @@ mod upload;
 mod work;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -68,7 +69,7 @@ use injector::Injector;
 use listener::{Listener, SocketFile};
 use messages::Messages;
 use responder::Responder;
-use stack::{OnStack, XdpPort};
+use stack::AnswersAlone;
 
 /// The greatest payload of a UDP datagram over IPv4: 65 535 bytes less the headers of IP and UDP.
 pub const DATAGRAM_BYTES_MAX: u32 = 65_507;
@@ -104,17 +105,27 @@ pub struct ResponderConfig {
     pub messages: Option<MessagesConfig>,
 }
 
-/// A stack of our own, which takes frames from a link by AF_XDP before the kernel's stack sees them.
-///
-/// It speaks HTTP, or raw datagrams, at one port of one address of each family. Addresses that are not said are the
-/// link's. The link keeps them: the kernel answers ARP requests and neighbour solicitations for them, and gets all
-/// other packets.
+/// A stack of our own, which answers instead of the kernel's: HTTP, or raw datagrams, at one port of one address of
+/// each family.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StackConfig {
-    /// The link. Its driver needs XDP, as that of veth has it.
-    pub link: IfName,
-    /// The CPU on which the kernel hands frames over; `None`: the one that received them.
-    pub receive_cpu: Option<u16>,
+pub enum StackConfig {
+    /// It takes frames from a link by AF_XDP before the kernel's stack sees them.
+    ///
+    /// Addresses that are not said are the link's. The link keeps them: the kernel answers ARP requests and neighbour
+    /// solicitations for them, and gets all other packets.
+    AfXdp {
+        /// The link. Its driver needs XDP, as that of veth has it.
+        link: IfName,
+        /// The CPU on which the kernel hands frames over; `None`: the one that received them.
+        receive_cpu: Option<u16>,
+    },
+    /// It has the port of a switch in user space to itself, by vhost-user, and answers for its addresses itself.
+    VhostUser {
+        /// The socket, to which the switch connects. Its file is made, and removed at the end.
+        socket: PathBuf,
+        /// Bytes of a packet without the Ethernet header.
+        mtu: u32,
+    },
 }
 
 /// Sizes of requests and responses without content.
@@ -150,7 +161,7 @@ struct ThreadSetup {
 enum Listens {
     Sockets(Vec<Listener>),
     /// Taken by the one run that a stack has.
-    Stack(Mutex<Option<Box<OnStack<XdpPort>>>>),
+    Stack(Mutex<Option<Box<dyn AnswersAlone>>>),
 }
 
 /// What a responder did.
@@ -205,7 +216,7 @@ impl Server {
         if let Some(stack) = config.stack.clone() {
             let stack = stack::open(&mut config, &stack)?;
             cpus.truncate(1);
-            let listens = Listens::Stack(Mutex::new(Some(Box::new(stack))));
+            let listens = Listens::Stack(Mutex::new(Some(stack)));
             threads.extend(cpus.pop().map(|cpus| ThreadSetup { cpus, listens }));
             return Ok(Server { config, threads, messages, _files: server_files });
         }

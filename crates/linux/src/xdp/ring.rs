@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::net::xdp::XdpRingOffset;
 
-use super::memory::Mapping;
+use crate::mapping::Mapping;
 
 /// Which ring of a socket is mapped (`XDP_PGOFF_RX_RING` and so on).
 pub(super) const RECEIVE_RING: u64 = 0;

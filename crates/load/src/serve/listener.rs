@@ -108,7 +108,7 @@ fn bind_internet(listen: &mut Listen) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let socket = unix_socket()?;
     match rustix::net::bind(&socket, &address) {
@@ -135,7 +135,7 @@ fn unix_socket() -> Result<OwnedFd, Errno> {
 }
 
 impl SocketFile {
-    fn at(path: &Path) -> io::Result<SocketFile> {
+    pub(super) fn at(path: &Path) -> io::Result<SocketFile> {
         let file = fs::symlink_metadata(path)?;
         Ok(SocketFile { path: path.to_owned(), device: file.dev(), inode: file.ino() })
     }

@@ -30,7 +30,7 @@ fn with_stack<T>(
     let mut listen = vec![Listen::Http((Ipv4Addr::UNSPECIFIED, PORT).into())];
     listen.extend(linux::features::has_ipv6().then(|| Listen::Http((Ipv6Addr::UNSPECIFIED, PORT).into())));
     let link = IfName::new("b0").unwrap();
-    let stack = Some(StackConfig { link, receive_cpu: None });
+    let stack = Some(StackConfig::AfXdp { link, receive_cpu: None });
     let config = config(ResponderConfig { listen, stack, ..ResponderConfig::default() });
     let server = wire.far.run(|| Server::bind(&config)).unwrap().unwrap();
     Some(while_serving(&server, || calls(&wire.near)))
@@ -198,7 +198,7 @@ fn datagrams_that_the_link_does_not_carry_are_refused() {
             let config = ResponderConfig {
                 listen: vec![Listen::Udp((any, PORT).into())],
                 raw: Raw { request_bytes: 64, response_bytes },
-                stack: Some(StackConfig { link, receive_cpu: None }),
+                stack: Some(StackConfig::AfXdp { link, receive_cpu: None }),
                 ..ResponderConfig::default()
             };
             wire.far.run(|| Server::bind(&config).map(drop)).unwrap()

@@ -1,25 +1,22 @@
 //! A port as smoltcp sees it: packets, without their Ethernet headers.
 //!
 //! The stack answers and never calls, so it needs no neighbours of its own: what it says to an address goes back to
-//! where that address was last heard from. The kernel under it answers ARP requests and neighbour solicitations.
+//! where that address was last heard from. Who looks for its addresses (ARP requests, neighbour solicitations) is
+//! answered by the kernel under it, and where there is none, here.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use smoltcp::phy::{self, Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 use smoltcp::wire::IpAddress;
 
+use super::ethernet::{ETHERNET, IPV4, IPV6, Mac};
+use super::neighbours::Neighbours;
 use super::port::Port;
 
-/// Bytes of an Ethernet header.
-const ETHERNET: usize = 14;
-/// The numbers of IP in it, in network order.
-const IPV4: [u8; 2] = [0x08, 0x00];
-const IPV6: [u8; 2] = [0x86, 0xdd];
 /// Addresses that are remembered. Peers of more are forgotten all together, and known again with their next packet.
 const REMEMBERED_MAX: usize = 4096;
-
-type Mac = [u8; 6];
 
 /// A port with what is known of those at its other end.
 pub(super) struct Packets<P> {
@@ -27,6 +24,10 @@ pub(super) struct Packets<P> {
     /// Bytes of a packet.
     mtu: usize,
     ways: Ways,
+    /// Where no kernel answers for the stack's addresses.
+    neighbours: Option<Neighbours>,
+    /// Answers for it wait to leave.
+    has_answered: bool,
     frame: Vec<u8>,
 }
 
@@ -39,8 +40,28 @@ struct Ways {
 }
 
 impl<P: Port> Packets<P> {
-    pub(super) fn new(port: P, mtu: usize) -> Packets<P> {
-        Packets { port, mtu, ways: Ways::default(), frame: Vec::new() }
+    /// Those of a stack with these addresses.
+    pub(super) fn new(port: P, mtu: usize, addresses: &[IpAddr]) -> Packets<P> {
+        let neighbours = port.mac().map(|mac| Neighbours::new(mac, addresses));
+        let ways = Ways { own: port.mac().unwrap_or_default(), ..Ways::default() };
+        Packets { port, mtu, ways, neighbours, has_answered: false, frame: Vec::new() }
+    }
+
+    /// Whether somebody was told of the stack's addresses since this was asked last. That leaves with the next flush.
+    pub(super) fn has_answered(&mut self) -> bool {
+        std::mem::take(&mut self.has_answered)
+    }
+
+    /// Whether the frame that was received is for the stack. One for another Ethernet address may come by a switch that
+    /// does not know where that is.
+    fn is_for_us(&mut self) -> bool {
+        let Some(neighbours) = &self.neighbours else { return true };
+        if let Some(answer) = neighbours.answer(&self.frame) {
+            self.port.send(answer.len(), &mut |frame| frame.copy_from_slice(&answer));
+            self.has_answered = true;
+            return false;
+        }
+        self.frame.starts_with(&neighbours.mac())
     }
 }
 
@@ -57,7 +78,7 @@ impl<P: Port> Device for Packets<P> {
     fn receive(&mut self, _: Instant) -> Option<(Received<'_>, Sending<'_, P>)> {
         // An answer may have to leave before the next packet is taken.
         while self.port.can_send() && self.port.receive(&mut self.frame) {
-            if self.ways.learn(&self.frame) {
+            if self.is_for_us() && self.ways.learn(&self.frame) {
                 let packet = Received(&self.frame[ETHERNET..]);
                 return Some((packet, Sending { port: &mut self.port, ways: &self.ways }));
             }
@@ -91,7 +112,7 @@ impl Ways {
             IPV6 => packet.get(8..24).and_then(|at| at.try_into().ok()).map(|v6: [u8; 16]| v6.into()),
             _ => None,
         };
-        let Some(source) = source.map(|source: std::net::IpAddr| IpAddress::from(source)) else {
+        let Some(source) = source.map(|source: IpAddr| IpAddress::from(source)) else {
             return false;
         };
         self.own.copy_from_slice(&header[..6]);
@@ -108,7 +129,7 @@ impl Ways {
     /// Writes the header before a packet. One for an address that was never heard from is not sent.
     fn write(&self, frame: &mut [u8]) {
         let (header, packet) = frame.split_at_mut(ETHERNET);
-        let (kind, to): ([u8; 2], std::net::IpAddr) = if packet[0] >> 4 == 4 {
+        let (kind, to): ([u8; 2], IpAddr) = if packet[0] >> 4 == 4 {
             (IPV4, <[u8; 4]>::try_from(&packet[16..20]).expect("four bytes").into())
         } else {
             (IPV6, <[u8; 16]>::try_from(&packet[24..40]).expect("sixteen bytes").into())

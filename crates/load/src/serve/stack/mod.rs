@@ -6,14 +6,19 @@
 mod connection;
 mod datagrams;
 mod device;
+mod ethernet;
+mod neighbours;
 mod port;
+mod vhost_user;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time;
 
 use bpf::afxdp::Carried;
-use linux::clock;
+use linux::{IfName, clock};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::{tcp, udp};
 use smoltcp::time::{Duration, Instant};
@@ -27,7 +32,8 @@ use super::{Listen, ResponderConfig, ServeError, Served, StackConfig};
 use connection::{Connection, Desk};
 use datagrams::Datagrams;
 use device::Packets;
-pub(super) use port::{Port, XdpPort};
+use port::{Port, XdpPort};
+use vhost_user::VhostUserPort;
 
 /// Connections at the same time. A stack that visits each of them for every packet is slow before.
 const CONNECTIONS_MAX: usize = 1024;
@@ -37,14 +43,22 @@ const WAITING: usize = 32;
 /// Packets that are taken before answers are made, no more than sockets wait.
 const BATCH: usize = WAITING;
 /// The longest packet of a stack of ours, in bytes: what a frame has room for.
-const MTU_MAX: u32 = (linux::xdp::FRAME_BYTES_MAX - 14) as u32;
+const MTU_MAX: u32 = (linux::xdp::FRAME_BYTES_MAX - ethernet::ETHERNET) as u32;
+/// The MTUs that the port of a switch may have, in bytes: from what IPv6 asks for to what a buffer has room for.
+const SWITCH_MTU: RangeInclusive<u32> = 1280..=(linux::vring::FRAME_BYTES_MAX - ethernet::ETHERNET) as u32;
 
 /// The least and the most that is slept. After the most it is looked whether the responder is to end.
 const RETRY: Duration = Duration::from_micros(20);
 const TICK: Duration = Duration::from_millis(50);
 
+/// What answers on a stack, whatever its port.
+pub(super) trait AnswersAlone: fmt::Debug + Send {
+    /// Answers until it is to end.
+    fn run(self: Box<Self>, ends: &dyn Fn() -> bool) -> Result<Served, ServeError>;
+}
+
 /// A stack behind a port, with what answers on it.
-pub(super) struct OnStack<P> {
+struct OnStack<P> {
     packets: Packets<P>,
     interface: Interface,
     sockets: SocketSet<'static>,
@@ -62,13 +76,24 @@ enum Service {
     Datagrams { handle: SocketHandle, datagrams: Datagrams },
 }
 
-/// Opens a port at a link of the calling thread's namespace, and writes the addresses that it has there into the
-/// configuration.
+/// Opens a port, and writes the addresses that the stack has there into the configuration.
 pub(super) fn open(
     config: &mut ResponderConfig,
     stack: &StackConfig,
+) -> Result<Box<dyn AnswersAlone>, ServeError> {
+    match stack {
+        StackConfig::AfXdp { link, receive_cpu } => Ok(Box::new(at_link(config, link, *receive_cpu)?)),
+        StackConfig::VhostUser { socket, mtu } => Ok(Box::new(at_switch(config, socket, *mtu)?)),
+    }
+}
+
+/// A port at a link of the calling thread's namespace, whose addresses are the stack's.
+fn at_link(
+    config: &mut ResponderConfig,
+    link: &IfName,
+    receive_cpu: Option<u16>,
 ) -> Result<OnStack<XdpPort>, ServeError> {
-    let found = port::find(&stack.link)?;
+    let found = port::find(link)?;
     let mut at = Vec::new();
     for listen in &mut config.listen {
         let address = listen.address_mut().expect("the configuration was checked");
@@ -76,7 +101,7 @@ pub(super) fn open(
             let same = |found: &&IpAddr| found.is_ipv4() == address.is_ipv4();
             let ip = found.addresses.iter().find(same).ok_or_else(|| {
                 let version = if address.is_ipv4() { 4 } else { 6 };
-                ServeError::Config(format!("link {} has no address of IPv{version}", stack.link))
+                ServeError::Config(format!("link {link} has no address of IPv{version}"))
             })?;
             address.set_ip(*ip);
         }
@@ -90,8 +115,25 @@ pub(super) fn open(
         Listen::Udp(address) => (Carried::Udp, address.port()),
         listen => (Carried::Tcp, listen.address().expect("the configuration was checked").port()),
     };
-    let port = XdpPort::open(stack, found.ifindex, &at, (carried, number))?;
+    let port = XdpPort::open(found.ifindex, receive_cpu, &at, (carried, number))?;
     Ok(OnStack::new(port, mtu, config))
+}
+
+/// A port of a switch, where the stack has the addresses of the configuration.
+fn at_switch(
+    config: &ResponderConfig,
+    socket: &Path,
+    mtu: u32,
+) -> Result<OnStack<VhostUserPort>, ServeError> {
+    if let Some(why) = too_long(config, mtu as usize) {
+        return Err(ServeError::Config(why));
+    }
+    let port = VhostUserPort::open(socket, &addresses(config))?;
+    Ok(OnStack::new(port, mtu as usize, config))
+}
+
+fn addresses(config: &ResponderConfig) -> Vec<IpAddr> {
+    config.listen.iter().filter_map(Listen::address).map(|address| address.ip()).collect()
 }
 
 /// Why datagrams of the configured size do not go over a link with an MTU; `None`: they do. A stack of ours sends no
@@ -130,6 +172,15 @@ pub(super) fn refused(config: &ResponderConfig) -> Option<String> {
     if config.faults.any() {
         return refused("has no known delays and faults");
     }
+    if let Some(StackConfig::VhostUser { mtu, .. }) = &config.stack {
+        if addresses.iter().any(|address| address.ip().is_unspecified()) {
+            return refused("has no link at a switch whose addresses it could take: they are to be said");
+        }
+        if !SWITCH_MTU.contains(mtu) {
+            let (least, most) = (SWITCH_MTU.start(), SWITCH_MTU.end());
+            return Some(format!("a port of a switch has an MTU of {least} to {most} bytes here, not {mtu}"));
+        }
+    }
     None
 }
 
@@ -139,15 +190,25 @@ impl<P> fmt::Debug for OnStack<P> {
     }
 }
 
+impl<P: Port> AnswersAlone for OnStack<P> {
+    fn run(mut self: Box<Self>, ends: &dyn Fn() -> bool) -> Result<Served, ServeError> {
+        while !ends() {
+            let limit_ns = self.turn()?;
+            self.packets.port.wait(self.waits.sleeps_ns(limit_ns))?;
+        }
+        Ok(self.desk.served)
+    }
+}
+
 impl<P: Port> OnStack<P> {
     /// A stack with the addresses and the port of the configuration.
-    pub(super) fn new(port: P, mtu: usize, config: &ResponderConfig) -> OnStack<P> {
-        let mut packets = Packets::new(port, mtu);
+    fn new(port: P, mtu: usize, config: &ResponderConfig) -> OnStack<P> {
+        let mut packets = Packets::new(port, mtu, &addresses(config));
         let mut settings = Config::new(HardwareAddress::Ip);
         settings.random_seed = clock::now_ns();
         let mut interface = Interface::new(settings, &mut packets, Instant::ZERO);
-        for address in config.listen.iter().filter_map(Listen::address) {
-            add_address(&mut interface, address.ip());
+        for address in addresses(config) {
+            add_address(&mut interface, address);
         }
         let mut sockets = SocketSet::new(Vec::new());
         let port = config.listen.iter().find_map(Listen::address).map_or(0, |address| address.port());
@@ -169,21 +230,12 @@ impl<P: Port> OnStack<P> {
         OnStack { packets, interface, sockets, service, desk, waits, started_ns, due: Instant::ZERO }
     }
 
-    /// Answers until it is to end.
-    pub(super) fn run(mut self, ends: &dyn Fn() -> bool) -> Result<Served, ServeError> {
-        while !ends() {
-            let limit_ns = self.turn()?;
-            self.packets.port.wait(self.waits.sleeps_ns(limit_ns))?;
-        }
-        Ok(self.desk.served)
-    }
-
     /// Takes what came, answers and sends. Returns how long nothing is to be done but for what comes, in nanoseconds.
     fn turn(&mut self) -> Result<u64, ServeError> {
         self.spare();
         let came = self.take();
         let now = self.now();
-        if came == 0 && now < self.due {
+        if came == 0 && now < self.due && !self.packets.has_answered() {
             return Ok((self.due - now).total_micros() * 1000);
         }
         self.desk.answers.tick();

@@ -6,10 +6,12 @@ use bpf::afxdp::{Carried, FrameFilter, Handing};
 use linux::xdp::XdpSocket;
 use linux::{IfName, Netlink};
 
-use super::super::{ServeError, StackConfig};
+use super::super::ServeError;
 
 /// Where frames come from and go to. Each has its Ethernet header.
 pub(in super::super) trait Port: Send {
+    /// The Ethernet address of the stack, which answers for its own addresses; `None`: a kernel does.
+    fn mac(&self) -> Option<[u8; 6]>;
     /// Copies the next received frame. False: there is none.
     fn receive(&mut self, frame: &mut Vec<u8>) -> bool;
     /// Whether there is room for a frame to send.
@@ -30,10 +32,11 @@ pub(in super::super) struct XdpPort {
 }
 
 impl XdpPort {
-    /// Takes the frames for these addresses and this port from a link of the calling thread's namespace.
+    /// Takes the frames for these addresses and this port from a link of the calling thread's namespace. The kernel
+    /// hands them over on a CPU, or on the one that received them.
     pub(super) fn open(
-        config: &StackConfig,
         ifindex: u32,
+        cpu: Option<u16>,
         addresses: &[IpAddr],
         (carried, port): (Carried, u16),
     ) -> Result<XdpPort, ServeError> {
@@ -46,12 +49,16 @@ impl XdpPort {
             IpAddr::V6(v6) => Some(*v6),
             IpAddr::V4(_) => None,
         });
-        let wanted = FrameFilter { v4, v6, carried, port, cpu: config.receive_cpu };
+        let wanted = FrameFilter { v4, v6, carried, port, cpu };
         Ok(XdpPort { _handing: Handing::attach(&wanted, ifindex, &socket)?, socket })
     }
 }
 
 impl Port for XdpPort {
+    fn mac(&self) -> Option<[u8; 6]> {
+        None
+    }
+
     fn receive(&mut self, frame: &mut Vec<u8>) -> bool {
         self.socket.receive(frame)
     }

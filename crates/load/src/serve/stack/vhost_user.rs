@@ -1,0 +1,227 @@
+//! Frames of a switch in user space, by vhost-user: the switch copies them into memory of this process, and out of it.
+//!
+//! This process has the socket, and the switch connects to it, now or later, and again after it was started anew
+//! (`dpdkvhostuserclient` of Open vSwitch). Until then there is nothing to receive. In the words of the protocol this
+//! is the frontend, which has the memory and the driver's side of the rings.
+
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use linux::vring::{ENTRIES, SharedRings, VERSION_1};
+use vhost::vhost_user::Frontend;
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use super::super::error::{ServeError, system};
+use super::super::listener::{SocketFile, bind_unix};
+use super::port::Port;
+
+/// What wakes a port that sleeps.
+const LISTENER: u64 = 0;
+const SWITCH: u64 = 1;
+const CALL: u64 = 2;
+/// The rings of a network device with one queue.
+const RINGS: u64 = 2;
+
+/// A port of a switch. Its socket's file is removed with it.
+pub(in super::super) struct VhostUserPort {
+    listener: UnixListener,
+    _file: SocketFile,
+    mac: [u8; 6],
+    switch: Option<Switch>,
+    rings: SharedRings,
+    /// By which the switch says that it has written frames.
+    call: EventFd,
+    /// By which it is told that there are frames, and by which it would say that it has taken some.
+    kicks: [EventFd; 2],
+    taken: EventFd,
+    wakes: Epoll,
+}
+
+/// The switch that has the rings now.
+struct Switch {
+    stream: UnixStream,
+    /// Ends the connection when it is dropped.
+    _frontend: Frontend,
+}
+
+impl VhostUserPort {
+    /// Has the socket at a path. The Ethernet address is made of the first of the addresses, as the CNI project's
+    /// plugins make it (`0a:58` and four bytes of the address).
+    pub(super) fn open(socket: &Path, addresses: &[IpAddr]) -> Result<VhostUserPort, ServeError> {
+        let bound = bind_unix(socket).and_then(|bound| Ok((bound, SocketFile::at(socket)?)));
+        let (bound, file) = bound.map_err(|why| {
+            let attempted = format!("listen on {} (vhost-user)", socket.display());
+            linux::Error::new(attempted, why)
+        })?;
+        let event = || EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC).map_err(system("make an eventfd"));
+        let port = VhostUserPort {
+            listener: bound.into(),
+            _file: file,
+            mac: mac(addresses),
+            switch: None,
+            rings: SharedRings::new()?,
+            call: event()?,
+            kicks: [event()?, event()?],
+            taken: event()?,
+            wakes: Epoll::new().map_err(system("make an epoll"))?,
+        };
+        port.watch(port.listener.as_raw_fd(), LISTENER)?;
+        port.watch(port.call.as_raw_fd(), CALL)?;
+        Ok(port)
+    }
+
+    fn watch(&self, descriptor: RawFd, which: u64) -> Result<(), ServeError> {
+        let wanted = EpollEvent::new(EventSet::IN, which);
+        self.wakes.ctl(ControlOperation::Add, descriptor, wanted).map_err(system("watch a descriptor"))
+    }
+
+    /// Sleeps until something happens, for so many milliseconds at most, and does what follows from it.
+    fn sleep(&mut self, limit_ms: i32) -> Result<(), ServeError> {
+        let mut events = [EpollEvent::default(); 3];
+        let count = match self.wakes.wait(limit_ms, &mut events) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => 0,
+            count => count.map_err(system("wait for frames (vhost-user)"))?,
+        };
+        let is_there = |which| events[..count].iter().any(|event| event.data() == which);
+        if is_there(CALL) {
+            // How often it was called does not matter.
+            let _ = self.call.read();
+        }
+        // A switch that was started anew calls when the old one has gone.
+        if is_there(SWITCH) {
+            self.part();
+        }
+        if is_there(LISTENER) { self.accept() } else { Ok(()) }
+    }
+
+    /// Lets go of a switch that has ended, or speaks without being asked.
+    fn part(&mut self) {
+        // It is no longer watched with its last descriptor.
+        let Some(Switch { stream, .. }) = self.switch.take() else { return };
+        let unwatched = EpollEvent::default();
+        // One that is gone already is what is wanted.
+        let _ = self.wakes.ctl(ControlOperation::Delete, stream.as_raw_fd(), unwatched);
+    }
+
+    /// Gives the rings to a switch that calls. A second one at the same time is sent away, and so is what is no switch.
+    fn accept(&mut self) -> Result<(), ServeError> {
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            // It has gone again.
+            Err(error) if [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted].contains(&error.kind()) => {
+                return Ok(());
+            }
+            Err(why) => return Err(system("accept a switch (vhost-user)")(why)),
+        };
+        if self.switch.is_some() {
+            return Ok(());
+        }
+        self.rings.reset();
+        let Ok(switch) =
+            stream.try_clone().and_then(|own| self.agree(own).map(|frontend| (stream, frontend)))
+        else {
+            return Ok(());
+        };
+        let (stream, frontend) = switch;
+        self.watch(stream.as_raw_fd(), SWITCH)?;
+        self.switch = Some(Switch { stream, _frontend: frontend });
+        Ok(())
+    }
+
+    /// Tells a switch where the memory is, and the rings in it. Their addresses are those of this process.
+    fn agree(&self, stream: UnixStream) -> io::Result<Frontend> {
+        let refused = |error: vhost::Error| io::Error::other(error.to_string());
+        let frontend = Frontend::from_stream(stream, RINGS);
+        frontend.set_owner().map_err(refused)?;
+        if frontend.get_features().map_err(refused)? & VERSION_1 == 0 {
+            return Err(io::Error::other("it is older than virtio 1"));
+        }
+        // Nothing else: no checksums are left to it or it to us, and its queue is on from the beginning.
+        frontend.set_features(VERSION_1).map_err(refused)?;
+        let memory = VhostUserMemoryRegionInfo {
+            guest_phys_addr: self.rings.address(),
+            memory_size: self.rings.bytes(),
+            userspace_addr: self.rings.address(),
+            mmap_offset: 0,
+            mmap_handle: self.rings.as_fd().as_raw_fd(),
+        };
+        frontend.set_mem_table(&[memory]).map_err(refused)?;
+        let calls = [&self.call, &self.taken];
+        for (index, ((at, kick), call)) in self.rings.queues().iter().zip(&self.kicks).zip(calls).enumerate()
+        {
+            let places = VringConfigData {
+                queue_max_size: ENTRIES,
+                queue_size: ENTRIES,
+                flags: 0,
+                desc_table_addr: at.table,
+                used_ring_addr: at.used,
+                avail_ring_addr: at.offered,
+                log_addr: None,
+            };
+            frontend.set_vring_num(index, ENTRIES).map_err(refused)?;
+            frontend.set_vring_base(index, 0).map_err(refused)?;
+            frontend.set_vring_addr(index, &places).map_err(refused)?;
+            frontend.set_vring_kick(index, kick).map_err(refused)?;
+            frontend.set_vring_call(index, call).map_err(refused)?;
+        }
+        Ok(frontend)
+    }
+}
+
+impl Port for VhostUserPort {
+    fn mac(&self) -> Option<[u8; 6]> {
+        Some(self.mac)
+    }
+
+    fn receive(&mut self, frame: &mut Vec<u8>) -> bool {
+        self.rings.receive(frame)
+    }
+
+    fn can_send(&mut self) -> bool {
+        self.rings.can_send()
+    }
+
+    fn send(&mut self, bytes: usize, write: &mut dyn FnMut(&mut [u8])) {
+        let sent = self.rings.send(bytes, write);
+        assert!(sent, "the caller has asked for room");
+    }
+
+    fn flush(&mut self) -> Result<(), ServeError> {
+        if self.rings.publish() {
+            // A full counter says as much.
+            let _ = self.kicks[1].write(1);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, limit_ns: u64) -> Result<(), ServeError> {
+        if self.rings.has_received() {
+            return Ok(());
+        }
+        if limit_ns == 0 {
+            // The switch's thread that polls may be on this CPU.
+            rustix::thread::sched_yield();
+            return Ok(());
+        }
+        self.rings.want_calls(true);
+        let limit_ms = i32::try_from(limit_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
+        let slept = self.sleep(if self.rings.has_received() { 0 } else { limit_ms });
+        self.rings.want_calls(false);
+        slept
+    }
+}
+
+/// Locally administered, and different for addresses that differ in their last four bytes.
+fn mac(addresses: &[IpAddr]) -> [u8; 6] {
+    let [a, b, c, d] = match addresses.first() {
+        Some(IpAddr::V4(v4)) => v4.octets(),
+        Some(IpAddr::V6(v6)) => v6.octets().last_chunk().copied().expect("an address has sixteen bytes"),
+        None => [0; 4],
+    };
+    [0x0a, 0x58, a, b, c, d]
+}
