@@ -17,6 +17,7 @@ mod trace;
 mod transport;
 
 pub use addresses::{Addresses, Family, Prefixes, gateway_in};
+pub use links::vhost_user_socket;
 pub use path::{ALL, ATTACHES, BACKENDS, Between, CNI, DEVICE, DataPath, Enters, Reach, find};
 pub use spec::{
     Association, Device, GuardHook, Limits, Network, NodeSpec, Peer, Pod, PodRoute, Protocol, PublishedPort,
@@ -53,6 +54,10 @@ pub trait Attach: Sync {
     /// Whether its links hang on the node's wire. Others work on a node without one.
     fn needs_wire(&self) -> bool {
         true
+    }
+    /// Whether a program with a stack of its own can have a pod's place ([`Pod::vhost_user`]).
+    fn takes_vhost_user(&self) -> bool {
+        false
     }
     /// Whether the node can have a link of its own beside its pods' ([`Network::host_link`]).
     fn takes_host_link(&self) -> bool {

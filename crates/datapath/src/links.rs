@@ -1,8 +1,10 @@
 //! The names and Ethernet addresses of what drivers make, derived from ids: a plan made again names the same things.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use linux::{IfName, Mac};
+use plan::switching;
 
 use crate::{Addresses, Network, NodeSpec, Peer, Pod, Prefixes};
 
@@ -73,6 +75,12 @@ pub(crate) const LOOPBACK_TABLE: &str = "hg-loopback";
 /// The node's end of a pod's veth pair.
 pub(crate) fn node_end(pod: &Pod) -> IfName {
     valid(format!("hgp{}", pod.id))
+}
+
+/// The socket of the program that has a pod's place at the node's switch ([`Pod::vhost_user`]). It goes with the
+/// switch.
+pub fn vhost_user_socket(node: &NodeSpec, pod: &Pod) -> PathBuf {
+    switching::vhost_user_socket(&node.programs(), &node_end(pod))
 }
 
 /// The name under which a pod's macvlan or ipvlan link is made. Before Linux 6.14 the kernel refuses a name that is

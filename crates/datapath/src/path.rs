@@ -11,15 +11,15 @@ use crate::attach::{
 };
 use crate::attach::{
     HOST as NODE_ITSELF, HOST_DEVICE, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, OVS,
-    OVS_AF_XDP, OVS_TUNNEL, PTP,
+    OVS_AF_XDP, OVS_DPDK, OVS_TUNNEL, PTP,
 };
 use crate::check::mtu_min;
 use crate::trace::{PacketDirection, Traces};
 use crate::transport::vxlan::VXLAN;
 use crate::transport::{DIRECT, IPSEC, ONLINK, OVS_GENEVE, OVS_VXLAN, VPC, VXLAN_METADATA, WIREGUARD};
 use crate::{
-    AntiSpoofing, Attach, End, Family, NodeSpec, Peer, Pod, Protocol, SocketRole, SpecError, Talk, Trace,
-    Transport, With, limit,
+    AntiSpoofing, Attach, End, Family, Limits, NodeSpec, Peer, Pod, Protocol, SocketRole, SpecError, Talk,
+    Trace, Transport, With, limit,
 };
 
 /// A way from one pod to another, made of an attach and a transport.
@@ -152,6 +152,15 @@ pub const ALL: &[DataPath] = &[
             &DIRECT,
         )
     },
+    DataPath {
+        enters: Enters::Named,
+        ..routed(
+            "ovs-dpdk+direct",
+            "Open vSwitch with DPDK, whose threads poll, and routes between nodes",
+            &OVS_DPDK,
+            &DIRECT,
+        )
+    },
 ];
 
 /// What nodes do for pods that CNI plugins join to them: flannel host-gw without its bridge. It is in no list: alone it
@@ -254,6 +263,7 @@ impl DataPath {
         }
         self.check_published(node, pod)?;
         self.check_mac(node, pod)?;
+        self.check_vhost_user(node, pod)?;
         let mtu = self.pod_mtu(node)?;
         let mut plan = self.attach.pod(node, pod, mtu)?;
         plan.extend(limit::plan(self.attach, node, pod, mtu)?);
@@ -321,6 +331,25 @@ impl DataPath {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Refuses a program in a pod's place where there is no switch that shares memory with it, and what is done at a
+    /// pod's link.
+    fn check_vhost_user(&self, node: &NodeSpec, pod: &Pod) -> Result<(), SpecError> {
+        let refused = |why: String| SpecError { what: format!("pod {} of node {}", pod.id, node.id), why };
+        if pod.vhost_user && !self.attach.takes_vhost_user() {
+            let attach = self.attach.name();
+            return Err(refused(format!(
+                "a program is to share memory with a switch, and the attach {attach} of {} has none that does",
+                self.name
+            )));
+        }
+        if pod.vhost_user && (pod.mac.is_some() || pod.limits != Limits::default()) {
+            return Err(refused(
+                "a program has its place, and there is no link whose rate or address could be set".to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses an Ethernet address of the pod's own where it has the wire's.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use linux::{IfName, Mac, PublicKey, Spi};
+use linux::{CpuSet, IfName, Mac, PublicKey, Spi};
 use plan::{Place, SetFunction};
 
 use crate::addresses::gateway_in;
@@ -84,6 +84,9 @@ pub struct NodeSpec {
     pub tunnel_key: Option<TunnelKey>,
     /// The cloud's router, where the underlay has one.
     pub router: Option<Router>,
+    /// The CPUs of a switch's threads that look for frames without sleeping, for the attach that has one; none: one
+    /// CPU, of the switch's own choice.
+    pub poll_cpus: CpuSet,
 }
 
 /// What a node's encrypted tunnels are known by. The private key is in a file of the node, and nowhere else.
@@ -133,6 +136,10 @@ pub struct Pod {
     pub limits: Limits,
     /// The link of the node that becomes its interface, for the attach that hands one over.
     pub device: Option<Device>,
+    /// Whether a program has its place at the node's switch, with a TCP/IP stack of its own: the pod has no link, and
+    /// the switch shares memory with what listens at [`crate::vhost_user_socket`]. For the attach that can
+    /// ([`crate::Attach::takes_vhost_user`]).
+    pub vhost_user: bool,
 }
 
 /// A link of the node that is a pod's for as long as the pod has it: a card, or a virtual function of one.

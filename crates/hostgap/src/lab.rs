@@ -200,6 +200,7 @@ fn stand(
         cni: None,
         mtu_bytes: args.mtu,
         cpus: cpus.clone(),
+        spare: linux::CpuSet::default(),
         family: ::lab::family(args.ipv6),
         families: ::lab::families(),
         steered,
@@ -222,7 +223,10 @@ fn stand(
     let slug = ::lab::slug(&contender.name);
     let (path, cni) = (contender.path, contender.cni.clone());
     let shape = Shape { path, cni, wires, ..shape(&slug, chosen.steered) };
-    BuiltTopology::build(&contender.name, shape, staffing, &claim.dir().join(&slug))
+    let built = BuiltTopology::build(&contender.name, shape, staffing, &claim.dir().join(&slug))?;
+    // Whoever measures with it comes later.
+    built.rest(false)?;
+    Ok(built)
 }
 
 /// The number of connections with which the cost of steering is measured: as in a race.

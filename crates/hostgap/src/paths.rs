@@ -84,11 +84,16 @@ struct Stack {
     feature: Feature,
 }
 
-const STACKS: [Stack; 2] = [
+const STACKS: [Stack; 3] = [
     Stack {
         name: "afxdp",
         what: "a stack of our own past the kernel's (`stack` of a candidate), frames copied",
         feature: Feature::AfXdp,
+    },
+    Stack {
+        name: "vhost-user",
+        what: "the same behind a port of a switch, with which it shares memory; on ovs-dpdk+direct",
+        feature: Feature::OpenVSwitchDpdk,
     },
     Stack {
         name: "verbs",

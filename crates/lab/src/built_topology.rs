@@ -5,6 +5,7 @@ mod build;
 mod connections;
 mod inside;
 mod path;
+mod switches;
 mod undo;
 
 use std::sync::Arc;

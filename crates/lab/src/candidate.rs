@@ -125,6 +125,11 @@ impl Contender {
         self.path.needs().contains(&Feature::OpenVSwitchAfXdp)
     }
 
+    /// Whether threads of such a program look for packets without sleeping.
+    pub(crate) fn polls(&self) -> bool {
+        self.path.needs().contains(&Feature::OpenVSwitchDpdk)
+    }
+
     /// The wire that it races on, where an experiment's is `underlay`.
     pub fn wires(&self, underlay: &Underlay) -> Wires {
         Wires::of(&underlay.with(&self.ways))
@@ -304,6 +309,7 @@ fn stack_unmet(stack: Stack, facts: &Facts) -> Vec<String> {
     let needs: &[Feature] = match stack.kind {
         StackKind::Kernel => &[],
         StackKind::Afxdp => &[Feature::AfXdp],
+        StackKind::VhostUser => &[Feature::OpenVSwitchDpdk],
         StackKind::Verbs => &[Feature::Verbs],
     };
     facts.unmet(needs).iter().map(ToString::to_string).collect()

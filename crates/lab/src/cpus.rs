@@ -2,8 +2,10 @@
 
 use datapath::SocketRole;
 use linux::CpuSet;
+use record::Placement;
 
 use crate::LabError;
+use crate::by_role::ByRole;
 
 /// The CPUs of the two nodes. A node pays on its own CPUs for its application and for its receive path, as a machine
 /// of its own would.
@@ -45,6 +47,33 @@ impl NodeCpus {
                 NodeCpus { client: join(&cores[..half]), server: join(&cores[half..half * 2]) }
             }
         }
+    }
+
+    /// The CPU on which each node's switch polls: one of those that are neither node's, where there is one for each
+    /// switch. Else it is the last of the node's own, and of the server's where both are on one node: the client sends
+    /// from its CPUs by threads that are not to be late.
+    pub(crate) fn polled(&self, spare: &CpuSet, placement: Placement) -> ByRole<CpuSet> {
+        let spare: Vec<u16> = spare.iter().collect();
+        let last = |cpus: &CpuSet| cpus.iter().last().into_iter().collect();
+        let one = |cpu: u16| CpuSet::from_iter([cpu]);
+        match (placement, spare.as_slice()) {
+            (Placement::TwoNodes, [first, second, ..]) => {
+                ByRole { client: one(*first), server: one(*second) }
+            }
+            (Placement::TwoNodes, _) => ByRole { client: last(&self.client), server: last(&self.server) },
+            (Placement::SameNode, [first, ..]) => ByRole { client: one(*first), server: one(*first) },
+            (Placement::SameNode, []) => ByRole { client: last(&self.server), server: last(&self.server) },
+        }
+    }
+
+    /// Each node's CPUs with those on which its switch polls. One that is both sides' is the server's, and one that is
+    /// another side's stays there.
+    pub(crate) fn with(&self, polled: &ByRole<CpuSet>) -> NodeCpus {
+        let server = |cpu: u16| self.server.contains(cpu) || polled.server.contains(cpu);
+        let own = self.client.iter();
+        let client = own.chain(polled.client.iter().filter(|cpu| !server(*cpu))).collect();
+        let others = polled.server.iter().filter(|cpu| !self.client.contains(*cpu));
+        NodeCpus { client, server: self.server.iter().chain(others).collect() }
     }
 
     /// What the nodes share that two machines would not, in words.
@@ -113,5 +142,23 @@ mod tests {
         let cpus = NodeCpus { client: "0-2".parse().unwrap(), server: "3-5".parse().unwrap() };
         let each: Vec<String> = cpus.each_client().iter().map(CpuSet::to_string).collect();
         assert_eq!(each, ["0", "1", "2"]);
+    }
+
+    #[test]
+    fn switches_poll_on_spare_cpus_and_else_on_their_nodes() {
+        let set = |text: &str| -> CpuSet { text.parse().unwrap() };
+        let cpus = NodeCpus { client: set("0-1"), server: set("2-3") };
+        let check = |spare: &str, placement, polled: [&str; 2], counted: [&str; 2]| {
+            let spare: CpuSet = spare.split(',').filter_map(|cpu| cpu.parse::<u16>().ok()).collect();
+            let found = cpus.polled(&spare, placement);
+            assert_eq!(found.as_ref().both().map(CpuSet::to_string), polled, "{spare}");
+            let NodeCpus { client, server } = cpus.with(&found);
+            assert_eq!([client, server].map(|cpus| cpus.to_string()), counted, "{spare}");
+        };
+        check("", Placement::TwoNodes, ["1", "3"], ["0-1", "2-3"]);
+        check("4", Placement::TwoNodes, ["1", "3"], ["0-1", "2-3"]);
+        check("4,5", Placement::TwoNodes, ["4", "5"], ["0-1,4", "2-3,5"]);
+        check("", Placement::SameNode, ["3", "3"], ["0-1", "2-3"]);
+        check("4", Placement::SameNode, ["4", "4"], ["0-1", "2-4"]);
     }
 }

@@ -162,12 +162,14 @@ impl Watch<'_> {
         for watched in order {
             match watched {
                 true => {
-                    let slice = until_answered(&name, emit, || self.watched(built, load))?;
+                    let slice =
+                        until_answered(&name, emit, || built.awake(|built| self.watched(built, load)))?;
                     medians_ns.1 = slice.outcome.response.value_at_quantile(0.5);
                     course.take(slice, self);
                 }
                 false => {
-                    let outcome = until_answered(&name, emit, || self.unwatched(built, load))?;
+                    let outcome =
+                        until_answered(&name, emit, || built.awake(|built| self.unwatched(built, load)))?;
                     medians_ns.0 = outcome.response.value_at_quantile(0.5);
                     course.unwatched.add(&outcome.response).expect("all histograms have the same bounds");
                 }

@@ -60,7 +60,7 @@ pub(crate) fn profile(
         let (profile, stacks) =
             found.entry((load, entrant)).or_insert_with(|| (empty(entrant, load, &cpus), BTreeMap::new()));
         let name = built.name.clone();
-        let sampled = || visit(built, method, &loads[load], &mut profiler);
+        let sampled = || built.awake(|built| visit(built, method, &loads[load], &mut profiler));
         let (slice, samples) = until_answered(&name, emit, sampled)?;
         profile.requests += slice.answered;
         profile.duration_ns += slice.duration_ns;

@@ -78,8 +78,11 @@ pub struct ServerSetup<'a> {
 }
 
 impl ServerSetup<'_> {
-    /// The addresses at which it listens: the one that is set, or any of each family.
+    /// The addresses at which it listens: the one that is set, or any of each family; those that nobody else has.
     fn addresses(&self) -> Vec<IpAddr> {
+        if let Some(OwnStack::VhostUser { addresses, .. }) = &self.stack {
+            return addresses.clone();
+        }
         match self.address {
             Some(address) => vec![address],
             None => self.families.iter().map(|family| any(*family)).collect(),
@@ -87,12 +90,17 @@ impl ServerSetup<'_> {
     }
 }
 
-/// A stack of our own, at a link of the server's namespace.
+/// A stack of our own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OwnStack {
-    pub(crate) link: IfName,
-    /// The CPU on which the kernel hands frames over; `None`: the one that received them.
-    pub(crate) receive_cpu: Option<u16>,
+pub(crate) enum OwnStack {
+    /// At a link of the server's namespace.
+    AfXdp {
+        link: IfName,
+        /// The CPU on which the kernel hands frames over; `None`: the one that received them.
+        receive_cpu: Option<u16>,
+    },
+    /// At a port of a switch that connects to a socket of the server's. No link has its addresses.
+    VhostUser { socket: PathBuf, addresses: Vec<IpAddr>, mtu_bytes: u32 },
 }
 
 fn find_nginx(given: Option<&Path>) -> Result<Program, LabError> {
@@ -240,9 +248,16 @@ fn own_args(setup: &ServerSetup<'_>) -> Vec<String> {
 /// The arguments by which `hostgap serve` answers on a stack and waits.
 pub(crate) fn stack_args(stack: Option<&OwnStack>, wait: StackWait) -> Vec<String> {
     let mut args = Vec::new();
-    if let Some(OwnStack { link, receive_cpu }) = stack {
-        args.extend(["--afxdp".to_owned(), link.to_string()]);
-        args.extend(receive_cpu.iter().flat_map(|cpu| ["--receive-cpu".to_owned(), cpu.to_string()]));
+    match stack {
+        None => {}
+        Some(OwnStack::AfXdp { link, receive_cpu }) => {
+            args.extend(["--afxdp".to_owned(), link.to_string()]);
+            args.extend(receive_cpu.iter().flat_map(|cpu| ["--receive-cpu".to_owned(), cpu.to_string()]));
+        }
+        Some(OwnStack::VhostUser { socket, mtu_bytes, .. }) => {
+            args.extend(["--vhost-user".to_owned(), socket.display().to_string()]);
+            args.extend(["--mtu".to_owned(), mtu_bytes.to_string()]);
+        }
     }
     if wait == StackWait::Spin {
         args.extend(["--wait".to_owned(), "spin".to_owned()]);

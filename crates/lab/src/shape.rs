@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use datapath::{DataPath, Family, NodeSpec, Protocol, Reach, SocketRole};
 use linux::CpuSet;
-use record::{Flood, PacketFilter, Placement, Proxies, Side, Stack, Workload};
+use linux::features::Feature;
+use record::{Flood, PacketFilter, Placement, Proxies, Side, Stack, StackKind, Workload};
 
 pub use self::card_wire::CardWire;
 pub use self::machine_nodes::{MachineLink, MachineNodes};
@@ -32,6 +33,8 @@ pub struct Shape {
     pub mtu_bytes: u32,
     /// The CPUs on which each node's threads run.
     pub cpus: NodeCpus,
+    /// CPUs that are neither node's, for threads of switches that poll.
+    pub spare: CpuSet,
     /// The family in which clients call and in which transports wrap.
     pub family: Family,
     /// The families of nodes and pods.
@@ -77,6 +80,7 @@ impl Shape {
             cni: None,
             mtu_bytes: machines.mtu_bytes(),
             cpus: NodeCpus { client: CpuSet::default(), server: CpuSet::default() },
+            spare: CpuSet::default(),
             family: family(workload.ipv6),
             // The other is not touched: forwarding it could cost a machine its default route.
             families: if workload.ipv6 { &[Family::V6] } else { &[Family::V4] },
@@ -125,6 +129,24 @@ impl Shape {
             Placement::SameNode => &nodes.client,
         };
         ByRole { client: &nodes.client, server }
+    }
+
+    /// The CPU on which each node's switch polls, if it does.
+    pub(crate) fn poll_cpus(&self) -> ByRole<CpuSet> {
+        self.cpus.polled(&self.spare, self.placement)
+    }
+
+    /// The CPUs whose time is a node's: those of its threads, and the one on which its switch polls.
+    pub(crate) fn counted_cpus(&self, threads: &NodeCpus) -> NodeCpus {
+        match self.path.needs().contains(&Feature::OpenVSwitchDpdk) {
+            true => threads.with(&self.poll_cpus()),
+            false => threads.clone(),
+        }
+    }
+
+    /// Whether a side's server has a pod's port of a switch to itself, in place of a link.
+    pub(crate) fn is_vhost_user(&self, part: SocketRole) -> bool {
+        part == SocketRole::Server && self.stack.kind == StackKind::VhostUser
     }
 
     /// Whether a side is in a pod of its own.

@@ -11,12 +11,13 @@ mod specs;
 mod wires;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use datapath::{End, NodeSpec, Pod, SocketRole, Trace};
+use datapath::{End, Family, NodeSpec, Pod, SocketRole, Trace};
 use linux::{IfName, NetnsName};
 use plan::forwarding::Splice;
+use plan::switching::OvsSwitch;
 use plan::{Place, Plan, Step};
 
 use self::keys::TunnelKeys;
@@ -24,7 +25,7 @@ use self::specs::{node, pod};
 use self::wires::wan;
 use crate::card_look::CardInterrupts;
 use crate::cni::{Attachment, CniNetwork};
-use crate::family::on_underlay;
+use crate::family::{any, on_underlay};
 use crate::ports::{PROXIED_PORT, SERVER_PORT};
 use crate::server::{self, OwnStack};
 use crate::{ByRole, LabError, Shape, packets, side_settings};
@@ -57,6 +58,8 @@ pub struct Topology {
     pub attachments: Option<ByRole<Attachment>>,
     /// What counters have to show of the packets between client and server.
     pub traces: Vec<Trace>,
+    /// The stack of our own that the server answers on, if it does.
+    own_stack: Option<OwnStack>,
     /// The interrupts of the nodes' cards, where they have any and these are up.
     pub(crate) card_interrupts: Option<CardInterrupts>,
     /// What of it is on the server's machine, where that is another.
@@ -129,6 +132,7 @@ impl Topology {
         }
         let places = distinct([&nodes.server.place, &processes.server]);
         let there = there.map(|plan| Half { plan, traces: far, places });
+        let own_stack = own_stack::of(&shape, homes.server, &pods.server, pod_mtu_bytes);
         let ByRole { client, server } = processes;
         Ok(Topology {
             client,
@@ -139,6 +143,7 @@ impl Topology {
             keys,
             attachments,
             traces,
+            own_stack,
             card_interrupts: None,
             there,
             nodes,
@@ -156,12 +161,32 @@ impl Topology {
 
     /// The stack of our own that the server answers on, if it does.
     pub(crate) fn own_stack(&self) -> Option<OwnStack> {
-        own_stack::of(&self.shape, self.shape.homes(&self.nodes).server)
+        self.own_stack.clone()
+    }
+
+    /// The addresses at which its server listens: all of its namespace, or those that no link has.
+    pub fn listens_at(&self) -> Vec<IpAddr> {
+        match &self.own_stack {
+            Some(OwnStack::VhostUser { addresses, .. }) => addresses.clone(),
+            None | Some(OwnStack::AfXdp { .. }) => Family::BOTH.map(any).to_vec(),
+        }
     }
 
     /// The arguments of `hostgap serve` by which it answers as this topology's server does.
     pub fn stack_arguments(&self) -> Vec<String> {
-        server::stack_args(self.own_stack().as_ref(), self.shape.stack.wait)
+        server::stack_args(self.own_stack.as_ref(), self.shape.stack.wait)
+    }
+
+    /// The switches between client and server whose threads poll, unless they rest.
+    pub(crate) fn polling_switches(&self) -> Vec<&OvsSwitch> {
+        let homes = self.shape.homes(&self.nodes);
+        let is_home = |place: &Place| homes.both().iter().any(|home| home.place == *place);
+        let steps = self.plan.steps.iter().filter(|placed| is_home(&placed.place));
+        let polling = steps.filter_map(|placed| match &placed.step {
+            Step::StartOvs(switch) if switch.dpdk.is_some() => Some(switch),
+            _ => None,
+        });
+        polling.collect()
     }
 
     /// The commands that a person would type to build the same, in order.

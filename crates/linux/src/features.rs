@@ -49,6 +49,9 @@ pub enum Feature {
     /// and links of kind tun.
     #[serde(rename = "open_vswitch_af_xdp")]
     OpenVSwitchAfXdp,
+    /// The program of Open vSwitch that has DPDK.
+    #[serde(rename = "open_vswitch_dpdk")]
+    OpenVSwitchDpdk,
     /// Links of kind macvlan.
     Macvlan,
     /// Links of kind ipvlan, in modes l2 and l3.
@@ -97,6 +100,7 @@ impl Feature {
         Feature::OpenVSwitch,
         Feature::OpenVSwitchGeneve,
         Feature::OpenVSwitchAfXdp,
+        Feature::OpenVSwitchDpdk,
         Feature::Macvlan,
         Feature::Ipvlan,
         Feature::IpvlanL3s,
@@ -138,6 +142,7 @@ impl fmt::Display for Feature {
             Feature::OpenVSwitch => "Open vSwitch",
             Feature::OpenVSwitchGeneve => "GENEVE tunnels of Open vSwitch",
             Feature::OpenVSwitchAfXdp => "Open vSwitch in user space",
+            Feature::OpenVSwitchDpdk => "Open vSwitch with DPDK",
             Feature::Macvlan => "macvlan links",
             Feature::Ipvlan => "ipvlan links",
             Feature::IpvlanL3s => "ipvlan links of mode l3s",
@@ -249,6 +254,7 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
             datapaths(world).and_then(|datapaths| reason_of(datapaths.try_geneve()))
         }
         Feature::OpenVSwitchAfXdp => ovs::find_programs().and_then(|()| ovs::find_af_xdp()),
+        Feature::OpenVSwitchDpdk => ovs::find_dpdk(),
         Feature::Macvlan => passing(LinkKind::Macvlan { parent, mode: MacvlanMode::Bridge }),
         Feature::Ipvlan => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L2 }),
         Feature::IpvlanL3s => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L3s }),

@@ -74,6 +74,7 @@ impl Making<'_> {
             published: self.wanted.ports.clone(),
             limits: self.wanted.limits,
             device,
+            vhost_user: false,
         })
     }
 

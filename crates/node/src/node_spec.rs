@@ -118,5 +118,6 @@ fn spec_beside(noted: Option<&Shape>, conf: &Conf, id: u16) -> Result<NodeSpec, 
         tunnel_mac: None,
         tunnel_key: None,
         router: None,
+        poll_cpus: linux::CpuSet::default(),
     })
 }

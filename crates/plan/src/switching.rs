@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
-use linux::ovs::{FoundInterface, Switch};
-use linux::{IfName, Mac};
+use linux::ovs::{Dpdk, FoundInterface, Switch};
+use linux::{CpuSet, IfName, Mac};
 use serde::{Deserialize, Serialize};
 
 /// The Open vSwitch of a node: a database and a daemon of its own.
@@ -12,6 +13,16 @@ use serde::{Deserialize, Serialize};
 pub struct OvsSwitch {
     /// The node: the name of its directory.
     pub node: String,
+    /// Present: its daemon has DPDK.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dpdk: Option<OvsDpdk>,
+}
+
+/// What a daemon with DPDK has beside its ports.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OvsDpdk {
+    /// The CPUs of its threads that look for frames without sleeping; none: one CPU, of its own choice.
+    pub poll_cpus: CpuSet,
 }
 
 /// A bridge of a node's Open vSwitch, which is a link of the node too.
@@ -40,6 +51,8 @@ pub enum OvsDatapathType {
     /// The daemon, which takes frames of links by AF_XDP. It waits for them and does not poll: a thread that polls
     /// takes a CPU from whatever else stands on the machine, whether there are frames or not.
     Netdev,
+    /// The daemon with DPDK ([`OvsSwitch::dpdk`]). Its threads poll such ports, and those of programs (vhost-user).
+    Dpdk,
 }
 
 /// A port of such a bridge.
@@ -57,6 +70,10 @@ pub struct OvsPort {
     /// Present: the port is a tunnel. The kernel's datapath alone has tunnels here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<OvsTunnel>,
+    /// Whether the port is a program's, which shares memory with a daemon that has DPDK and listens at
+    /// [`vhost_user_socket`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub vhost_user: bool,
 }
 
 /// A tunnel to another node as a port.
@@ -88,7 +105,7 @@ impl OvsDatapathType {
     pub fn name(self) -> &'static str {
         match self {
             OvsDatapathType::System => "system",
-            OvsDatapathType::Netdev => "netdev",
+            OvsDatapathType::Netdev | OvsDatapathType::Dpdk => "netdev",
         }
     }
 
@@ -96,13 +113,18 @@ impl OvsDatapathType {
     pub(crate) fn link_kind(self) -> &'static str {
         match self {
             OvsDatapathType::System => "openvswitch",
-            OvsDatapathType::Netdev => "tun",
+            OvsDatapathType::Netdev | OvsDatapathType::Dpdk => "tun",
         }
     }
 
     fn is_system(&self) -> bool {
         *self == OvsDatapathType::System
     }
+}
+
+/// The socket of the program that has the port of a name of a node's switch.
+pub fn vhost_user_socket(node: &str, port: &IfName) -> PathBuf {
+    Switch::named(node).dir().join(format!("{port}.sock"))
 }
 
 impl OvsTunnelKind {
@@ -132,8 +154,22 @@ impl OvsSwitch {
         format!("kill $(cat {dir}/*.pid); rm -rf {dir}; rmdir --ignore-fail-on-non-empty {top}")
     }
 
+    /// Lets the threads of its daemon sleep between two looks at their ports, or not. That is in its own database
+    /// alone, and goes with it. One that has ended is left.
+    ///
+    /// # Errors
+    /// The daemon does not do it.
+    pub fn set_rest(&self, rests: bool) -> linux::Result<()> {
+        let switch = self.switch();
+        if switch.is_alive() { switch.database()?.rest(rests) } else { Ok(()) }
+    }
+
     pub(crate) fn switch(&self) -> Switch {
         Switch::named(&self.node)
+    }
+
+    pub(crate) fn with(&self) -> Option<Dpdk> {
+        self.dpdk.as_ref().map(|OvsDpdk { poll_cpus }| Dpdk { poll_cpus: poll_cpus.clone() })
     }
 }
 
@@ -157,10 +193,15 @@ impl OvsPort {
     pub(crate) fn interface(&self) -> FoundInterface {
         let (kind, options) = match (&self.tunnel, self.datapath) {
             (Some(tunnel), _) => (tunnel.kind.name(), tunnel.options()),
+            (None, _) if self.vhost_user => {
+                let socket = vhost_user_socket(&self.node, &self.name).display().to_string();
+                ("dpdkvhostuserclient", vec![("vhost-server-path", socket)])
+            }
             (None, OvsDatapathType::System) => return FoundInterface::default(),
             // Without `pmd` in its name no thread polls for it. A veth link has no other mode than this and `generic`,
             // and what is not named is tried and may be that.
             (None, OvsDatapathType::Netdev) => ("afxdp-nonpmd", vec![("xdp-mode", "native".to_owned())]),
+            (None, OvsDatapathType::Dpdk) => ("afxdp", vec![("xdp-mode", "native".to_owned())]),
         };
         let options: BTreeMap<String, String> =
             options.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();

@@ -241,6 +241,11 @@ pub struct Entrant {
     /// Omitted where they do not, so that a hostgap that does not know the key can read the record.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub carried: bool,
+    /// Threads that carry its packets poll, and have no CPU of their own: its figures are shown, and not compared.
+    ///
+    /// Omitted where they do not, so that a hostgap that does not know the key can read the record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub crowded: bool,
 }
 
 /// The machine, as far as it may matter to a reader of the figures.

@@ -131,6 +131,8 @@ pub struct Cells<'a> {
     pub closed: Vec<bool>,
     /// Whether each entrant broke.
     pub broke: Vec<bool>,
+    /// Which are not ranked, for want of CPUs.
+    pub(crate) crowded: Vec<bool>,
     /// Whether each entrant's server was scheduled by another policy than the reference's.
     pub apart: Vec<bool>,
     parts: Vec<Participation>,
@@ -173,6 +175,7 @@ impl<'a> Cells<'a> {
             until: race.header.experiment.until,
             measure,
             closed: race.loads.iter().map(closed).collect(),
+            crowded: race.header.entrants.iter().map(|entrant| entrant.crowded).collect(),
             broke: (0..entrants).map(|entrant| race.broke(entrant).is_some()).collect(),
             apart: (0..entrants).map(|entrant| race.header.is_scheduled_apart(entrant)).collect(),
             parts,

@@ -30,6 +30,8 @@ pub struct Comparisons {
     /// The entrants that broke. They raced on fewer builds than the reference, and what a build did to
     /// both cancels no more.
     broke: Vec<bool>,
+    /// The entrants that are not ranked ([`Judgement::Crowded`]).
+    crowded: Vec<bool>,
     /// Whose server was scheduled by another policy than the reference's: what other programs do to that machine is in
     /// its tail, and left out of the reference's.
     apart: Vec<bool>,
@@ -84,6 +86,7 @@ impl Comparisons {
             until: cells.until,
             closed: cells.closed.clone(),
             broke: cells.broke.clone(),
+            crowded: cells.crowded.clone(),
             apart: cells.apart.clone(),
             parts: cells.pairs().map(|(entrant, load)| *cells.part(entrant, load)).collect(),
             samples: samples(cells, seed, wanted),
@@ -190,6 +193,9 @@ impl Comparisons {
         if self.broke[entrant] || self.broke[other] {
             return Judgement::Broke;
         }
+        if self.crowded[entrant] || self.crowded[other] {
+            return Judgement::Crowded;
+        }
         let [own, others] = [entrant, other].map(|one| self.part(one, load));
         let units = own.units.min(others.units);
         let alpha = ALPHA * own.level.share().min(others.level.share()) / self.tests(entrant).max(1) as f64;
@@ -214,6 +220,9 @@ impl Comparisons {
         }
         if self.broke[entrant] {
             return Judgement::Broke;
+        }
+        if self.crowded[entrant] {
+            return Judgement::Crowded;
         }
         let units = self.part(entrant, load).units;
         let alpha = ALPHA * level.share() / self.tests(entrant).max(1) as f64;

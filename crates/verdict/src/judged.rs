@@ -133,6 +133,8 @@ pub enum Judgement {
     Reference,
     /// It broke, and raced in only some of the rounds.
     Broke,
+    /// Threads that carry its packets poll, and share CPUs with client and server: what it shows is that, too.
+    Crowded,
     /// A single round gives no interval.
     OneUnit,
     /// There are too few samples, or no control for the noise.
@@ -147,7 +149,7 @@ impl Judgement {
     pub fn verdict(&self) -> Option<Verdict> {
         match self {
             Judgement::Reference => Some(Verdict::Reference),
-            Judgement::Broke | Judgement::OneUnit | Judgement::Unknown => None,
+            Judgement::Broke | Judgement::Crowded | Judgement::OneUnit | Judgement::Unknown => None,
             Judgement::Tested(tests) => match self.decisive() {
                 Some(decisive) => Some(decisive.verdict),
                 None if tests.iter().any(|test| test.open().is_some()) => None,
@@ -167,7 +169,11 @@ impl Judgement {
     pub fn tests(&self) -> &[Test] {
         match self {
             Judgement::Tested(tests) => tests,
-            Judgement::Reference | Judgement::Broke | Judgement::OneUnit | Judgement::Unknown => &[],
+            Judgement::Reference
+            | Judgement::Broke
+            | Judgement::Crowded
+            | Judgement::OneUnit
+            | Judgement::Unknown => &[],
         }
     }
 

@@ -76,6 +76,7 @@ impl Nets<'_> {
                 tunnel_mac: found.and_then(|link| link.mac).or_else(|| Some(tunnel_mac(&node.underlay))),
                 tunnel_key: node.tunnel_key.clone(),
                 router: None,
+                poll_cpus: linux::CpuSet::default(),
             }
         };
         let specs: Vec<(Family, NodeSpec)> =

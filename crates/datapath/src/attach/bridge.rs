@@ -164,6 +164,14 @@ pub(super) fn port_traces(node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> 
     let mut traces = Traces::default();
     traces.outward(&pod.place, &pod.ifname, talk);
     traces.inward(&node.place, &links::node_end(pod), talk);
+    let mut traces = traces.into_list();
+    traces.extend(behind_port(node, talk));
+    traces
+}
+
+/// What the packets of a port leave beside it, whatever is at its other end.
+pub(super) fn behind_port(node: &NodeSpec, talk: Talk) -> Vec<Trace> {
+    let mut traces = Traces::default();
     match talk.with {
         With::Remote => {
             traces.inward(&node.place, &links::bridge(&node.network), talk);

@@ -22,5 +22,5 @@ pub(crate) use host::HOST;
 pub(crate) use host_device::HOST_DEVICE;
 pub(crate) use ipvlan::{IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S};
 pub(crate) use macvlan::MACVLAN;
-pub(crate) use ovs::{OVS, OVS_AF_XDP, OVS_TUNNEL};
+pub(crate) use ovs::{OVS, OVS_AF_XDP, OVS_DPDK, OVS_TUNNEL};
 pub(crate) use ptp::PTP;

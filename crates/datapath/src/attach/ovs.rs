@@ -1,13 +1,13 @@
 //! Open vSwitch in the node with a veth pair to each pod. The node has daemons of its own, and their switch
 //! forwards as a bridge that learns: no flows but its one rule `NORMAL`. It does so in the kernel, or in the
-//! daemon, with ports of AF_XDP.
+//! daemon, with ports of AF_XDP; if that has DPDK, its threads poll them, and a program can have a pod's place.
 
 use linux::ethtool::{NicFeature, NicParameter};
 use linux::features::Feature;
-use plan::switching::{OvsBridge, OvsDatapathType, OvsPort, OvsSwitch};
+use plan::switching::{OvsBridge, OvsDatapathType, OvsDpdk, OvsPort, OvsSwitch};
 use plan::{Plan, SetNic, Step};
 
-use super::bridge::{inside, port_traces};
+use super::bridge::{behind_port, inside, port_traces};
 use super::macvlan::neighbourhood;
 use super::veth::{self, Pair};
 use crate::draft::Draft;
@@ -18,6 +18,7 @@ use crate::{Attach, NodeSpec, Pod, ReceiveLimit, SpecError, Talk, Trace};
 pub(crate) const OVS: Ovs = Ovs { beyond: Beyond::Routed, datapath: OvsDatapathType::System };
 pub(crate) const OVS_TUNNEL: Ovs = Ovs { beyond: Beyond::Switched, datapath: OvsDatapathType::System };
 pub(crate) const OVS_AF_XDP: Ovs = Ovs { beyond: Beyond::Routed, datapath: OvsDatapathType::Netdev };
+pub(crate) const OVS_DPDK: Ovs = Ovs { beyond: Beyond::Routed, datapath: OvsDatapathType::Dpdk };
 
 /// The largest MTU of a veth link that has a program at its XDP hook, in bytes: a page less what the kernel keeps
 /// before and behind a packet (`veth_xdp_set` in drivers/net/veth.c), and a little for machines that keep more.
@@ -43,6 +44,7 @@ impl Attach for Ovs {
         match (self.beyond, self.datapath) {
             (Beyond::Routed, OvsDatapathType::System) => "ovs",
             (Beyond::Routed, OvsDatapathType::Netdev) => "ovs-afxdp",
+            (Beyond::Routed, OvsDatapathType::Dpdk) => "ovs-dpdk",
             (Beyond::Switched, _) => "ovs-tunnel",
         }
     }
@@ -51,6 +53,9 @@ impl Attach for Ovs {
         match self.datapath {
             OvsDatapathType::System => &[Feature::Veth, Feature::OpenVSwitch],
             OvsDatapathType::Netdev => &[Feature::Veth, Feature::AfXdp, Feature::OpenVSwitchAfXdp],
+            OvsDatapathType::Dpdk => {
+                &[Feature::Veth, Feature::AfXdp, Feature::OpenVSwitchAfXdp, Feature::OpenVSwitchDpdk]
+            }
         }
     }
 
@@ -58,8 +63,12 @@ impl Attach for Ovs {
     fn receive_limit(&self) -> ReceiveLimit {
         match self.datapath {
             OvsDatapathType::System => ReceiveLimit::NodeEnd,
-            OvsDatapathType::Netdev => ReceiveLimit::Pod,
+            OvsDatapathType::Netdev | OvsDatapathType::Dpdk => ReceiveLimit::Pod,
         }
+    }
+
+    fn takes_vhost_user(&self) -> bool {
+        self.datapath == OvsDatapathType::Dpdk
     }
 
     fn needs_wire(&self) -> bool {
@@ -75,8 +84,9 @@ impl Attach for Ovs {
         let name = links::bridge(&node.network);
         let mac = links::node_mac(node, MacOf::Bridge);
         let mut draft = Draft::at(&node.place, node.families());
-        draft.step(Step::StartOvs(OvsSwitch { node: node.programs() }));
         let datapath = self.datapath;
+        let dpdk = (datapath == OvsDatapathType::Dpdk).then(|| OvsDpdk { poll_cpus: node.poll_cpus.clone() });
+        draft.step(Step::StartOvs(OvsSwitch { node: node.programs(), dpdk }));
         let bridge = OvsBridge { node: node.programs(), name: name.clone(), mac, mtu, datapath };
         draft.step(Step::AddOvsBridge(bridge));
         draft.up(&name);
@@ -87,19 +97,16 @@ impl Attach for Ovs {
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let mut outside = Draft::at(&node.place, node.families());
+        if pod.vhost_user {
+            outside.step(Step::AddOvsPort(self.port(node, pod)));
+            return Ok(outside.into_plan());
+        }
         let link = veth::pair(&mut outside, node, pod, mtu, Pair::Veth, links::port_mac(node, pod));
         outside.up(&link);
-        let (node_name, bridge, datapath) = (node.programs(), links::bridge(&node.network), self.datapath);
-        outside.step(Step::AddOvsPort(OvsPort {
-            node: node_name,
-            bridge,
-            name: link,
-            datapath,
-            tunnel: None,
-        }));
+        outside.step(Step::AddOvsPort(self.port(node, pod)));
 
         let mut plan = outside.into_plan();
-        if datapath == OvsDatapathType::Netdev {
+        if self.datapath != OvsDatapathType::System {
             plan.push(&pod.place, whole_checksums(pod));
         }
         plan.extend(match self.beyond {
@@ -116,6 +123,7 @@ impl Attach for Ovs {
 
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         match self.beyond {
+            Beyond::Routed if pod.vhost_user => behind_port(node, talk),
             Beyond::Routed => port_traces(node, pod, talk),
             Beyond::Switched => {
                 let mut traces = Traces::default();
@@ -129,8 +137,19 @@ impl Attach for Ovs {
 }
 
 impl Ovs {
+    fn port(&self, node: &NodeSpec, pod: &Pod) -> OvsPort {
+        OvsPort {
+            node: node.programs(),
+            bridge: links::bridge(&node.network),
+            name: links::node_end(pod),
+            datapath: self.datapath,
+            tunnel: None,
+            vhost_user: pod.vhost_user,
+        }
+    }
+
     fn check_mtu(&self, node: &NodeSpec, mtu: u32) -> Result<(), SpecError> {
-        if self.datapath == OvsDatapathType::Netdev && mtu > AF_XDP_MTU_MAX {
+        if self.datapath != OvsDatapathType::System && mtu > AF_XDP_MTU_MAX {
             return Err(SpecError {
                 what: format!("node {}", node.id),
                 why: format!(

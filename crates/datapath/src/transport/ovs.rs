@@ -79,6 +79,7 @@ impl Transport for Tunnels {
             name: links::tunnel_port(peer),
             datapath: OvsDatapathType::System,
             tunnel: Some(tunnel),
+            vhost_user: false,
         }));
         Ok(draft.into_plan())
     }

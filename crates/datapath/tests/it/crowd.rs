@@ -159,5 +159,6 @@ fn pod(shape: &Shape, id: u16) -> Pod {
         },
         limits: Limits::default(),
         device: None,
+        vhost_user: false,
     }
 }

@@ -40,7 +40,8 @@ fn table() -> String {
         text.push_str(&row(path));
     }
     text.push_str(
-        "\nServers may also answer on a stack of their own: [`afxdp`](afxdp.md), [`verbs`](verbs.md). What does not race, why, and \
+        "\nServers may also answer on a stack of their own: [`afxdp`](afxdp.md), \
+         [`vhost-user`](ovs-dpdk+direct.md), [`verbs`](verbs.md). What does not race, why, and \
          what there is in its place: [not raced](not-raced.md). `hostgap paths` lists all of them with what this machine lacks.\n",
     );
     text.push_str(

@@ -16,7 +16,7 @@ macro_rules! for_each_path {
             ebpf_sockmap "ebpf+sockmap", netkit_direct "netkit+direct", macvlan "macvlan",
             ipvlan_l2 "ipvlan-l2", ipvlan_l3 "ipvlan-l3", ipvlan_l3s "ipvlan-l3s",
             ovs_direct "ovs+direct", ovs_vxlan "ovs+vxlan", ovs_geneve "ovs+geneve",
-            ovs_af_xdp "ovs-afxdp+direct");
+            ovs_af_xdp "ovs-afxdp+direct", ovs_dpdk "ovs-dpdk+direct");
     };
     ($check:path, $($test:ident $name:literal),+) => {
         $(#[test]

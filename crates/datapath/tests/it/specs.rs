@@ -120,6 +120,7 @@ impl Shape {
                 wire: ifname(&format!("eth{id}")),
                 addresses: self.underlay(subnet, 254),
             }),
+            poll_cpus: linux::CpuSet::default(),
         }
     }
 
@@ -141,6 +142,7 @@ impl Shape {
             limits: Limits::default(),
             device: (self.path.name == DEVICE.name)
                 .then(|| Device { link: ifname(&format!("device{id}")), rules: None }),
+            vhost_user: false,
         }
     }
 }

@@ -151,8 +151,9 @@ fn what_distinguishes_a_path_from_others_is_counted() {
             );
         }
         // Programs and shared links bypass the node's routing. All other paths go through it.
-        let routed = ["bridge", "docker", "ptp", "ebpf-routed", "ebpf-policies", "ovs", "ovs-afxdp"]
-            .contains(&path.attach.name());
+        let routed =
+            ["bridge", "docker", "ptp", "ebpf-routed", "ebpf-policies", "ovs", "ovs-afxdp", "ovs-dpdk"]
+                .contains(&path.attach.name());
         for node in &case.nodes {
             let mut routing = traces
                 .iter()

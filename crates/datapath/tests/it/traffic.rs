@@ -175,7 +175,7 @@ impl World<'_> {
         let address = SocketAddr::new(of(&self.pair.pods[1].addresses, family), POD_PORT);
         match self.path.attach.name() {
             "bridge" | "docker" | "ptp" | "ebpf" | "ebpf-tunnel" | "ebpf-routed" | "ebpf-policies"
-            | "ebpf-sockmap" | "netkit" | "ovs" | "ovs-tunnel" | "ovs-afxdp" => {
+            | "ebpf-sockmap" | "netkit" | "ovs" | "ovs-tunnel" | "ovs-afxdp" | "ovs-dpdk" => {
                 tcp(&pod, &self.pair.node(1), address);
             }
             "host" | "macvlan" | "ipvlan-l2" | "ipvlan-l3" | "ipvlan-l3s" => {}

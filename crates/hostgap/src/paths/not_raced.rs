@@ -17,7 +17,6 @@ pub(super) struct NotRaced {
 pub(super) struct Machine {
     /// In words, why the cards are not known.
     cards: Result<Cards, String>,
-    cpus: usize,
 }
 
 struct Cards {
@@ -26,7 +25,7 @@ struct Cards {
     rdma: Vec<RdmaName>,
 }
 
-pub(super) const NOT_RACED: [NotRaced; 6] = [
+pub(super) const NOT_RACED: [NotRaced; 5] = [
     NotRaced {
         name: "zero-copy",
         stands_for: "AF_XDP with the buffers of a card's driver",
@@ -65,13 +64,7 @@ pub(super) const NOT_RACED: [NotRaced; 6] = [
             "it takes a switch of DPDK or VPP, and applications that speak to it without the kernel's sockets: nginx cannot"
                 .to_owned()
         },
-        instead: "ovs-afxdp+direct, a switch in user space whose pods keep their sockets",
-    },
-    NotRaced {
-        name: "ovs-dpdk",
-        stands_for: "Open vSwitch in user space with DPDK",
-        why: polling,
-        instead: "ovs-afxdp+direct, the same switch in user space with ports of AF_XDP",
+        instead: "ovs-dpdk+direct with stack vhost-user: such a switch, and a server with a stack of its own in a pod's place",
     },
 ];
 
@@ -96,9 +89,7 @@ impl Machine {
     pub(super) fn here() -> Machine {
         let cards =
             Netns::current().and_then(|netns| NetSysfs::open(&netns)).and_then(|sysfs| Cards::of(&sysfs));
-        // One that cannot be counted is there.
-        let cpus = linux::cpu::online().map_or(1, |cpus| cpus.len());
-        Machine { cards: cards.map_err(|error| format!("its cards are not known: could not {error}")), cpus }
+        Machine { cards: cards.map_err(|error| format!("its cards are not known: could not {error}")) }
     }
 
     fn because(&self, why: fn(&Cards) -> String) -> String {
@@ -131,27 +122,9 @@ fn rdma_cards(cards: &Cards) -> String {
     format!("a race makes its RDMA devices itself, and takes none that others use ({})", names.join(", "))
 }
 
-/// A client, a server, and the switch of each of their nodes.
-const POLLING_CPUS: usize = 4;
-
-fn polling(machine: &Machine) -> String {
-    let enough = match machine.cpus < POLLING_CPUS {
-        true => format!(", of which there are {} here", machine.cpus),
-        false => String::new(),
-    };
-    format!(
-        "no race makes its switches: each polls on a CPU of its own, so that two nodes take {POLLING_CPUS} with client and \
-         server{enough}; and pods reach it by vhost-user, without the kernel's sockets"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn machine(cards: Result<Cards, String>, cpus: usize) -> Machine {
-        Machine { cards, cpus }
-    }
 
     #[track_caller]
     fn check(name: &str, machine: &Machine, says: &str) {
@@ -161,17 +134,15 @@ mod tests {
 
     #[test]
     fn the_reason_is_what_the_machine_has_or_lacks() {
-        let bare = machine(Ok(Cards { functions: Vec::new(), rdma: Vec::new() }), 2);
+        let bare = Machine { cards: Ok(Cards { functions: Vec::new(), rdma: Vec::new() }) };
         check("sr-iov", &bare, "no card here has virtual functions");
         check("rdma-card", &bare, "there is no such card here");
-        check("ovs-dpdk", &bare, "of which there are 2 here");
         let functions = vec![(IfName::new("ens1").unwrap(), 8), (IfName::new("ens2").unwrap(), 63)];
         let rich = Cards { functions, rdma: vec![RdmaName::new("mlx5_0").unwrap()] };
-        let rich = machine(Ok(rich), 64);
+        let rich = Machine { cards: Ok(rich) };
         check("sr-iov", &rich, "(ens1 can have 8, ens2 can have 63)");
         check("rdma-card", &rich, "(mlx5_0)");
-        check("ovs-dpdk", &rich, "take 4 with client and server; and");
-        let dark = machine(Err("its cards are not known: could not look".to_owned()), 64);
+        let dark = Machine { cards: Err("its cards are not known: could not look".to_owned()) };
         check("sr-iov", &dark, "not known");
         check("rdma-card", &dark, "not known");
     }

@@ -1,6 +1,7 @@
 //! `hostgap race --show-commands`: each candidate's plan as the commands that one would type.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use ::lab::{ByRole, INBOUND_PORT, NodeCpus, OUTBOUND_PORT, RdmaWire, SERVER_PORT, Shape, Topology};
@@ -32,6 +33,7 @@ pub(super) fn print(experiment: &Experiment, args: &Args) -> anyhow::Result<Exit
             cni: contender.cni.clone(),
             mtu_bytes: experiment.underlay.mtu,
             cpus: cpus.clone(),
+            spare: linux::CpuSet::default(),
             family: ::lab::family(experiment.workload.ipv6),
             families: if is_packets { &[Family::V4] } else { &Family::BOTH },
             steered: experiment.underlay.steering != Steering::Sender
@@ -116,9 +118,12 @@ fn usage(topology: &Topology, body_bytes: u32, is_served: bool) -> String {
         format!("# group:  echo $$ > {path}/cgroup.procs, in the shells that serve and ask there\n")
     };
     let stack = topology.stack_arguments().into_iter().map(|argument| format!(" {argument}"));
+    let listens =
+        topology.listens_at().into_iter().map(|ip| format!(" --listen {}", SocketAddr::new(ip, SERVER_PORT)));
     let served = format!(
-        "# serve:  ip netns exec {server} hostgap serve --listen 0.0.0.0:{SERVER_PORT} --listen [::]:{SERVER_PORT}{}\n\
+        "# serve:  ip netns exec {server} hostgap serve{}{}\n\
          # ask:    ip netns exec {client} curl -s http://{called}/{body_bytes}\n{}",
+        listens.collect::<String>(),
         stack.collect::<String>(),
         proxies(topology)
     );

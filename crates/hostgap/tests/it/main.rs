@@ -15,6 +15,7 @@ mod commands;
 mod conformance;
 mod containerd;
 mod doctor;
+mod dpdk;
 mod ending;
 mod full;
 mod gone;

@@ -63,7 +63,8 @@ impl BuiltTopology {
         cpus: &NodeCpus,
         work: &ByRole<TransferredAmounts>,
     ) -> Result<(Usage, Option<Void>), LabError> {
-        let mut usage = CounterSnapshot::take(&self.topology)?.since(before, cpus);
+        let cpus = self.topology.shape.counted_cpus(cpus);
+        let mut usage = CounterSnapshot::take(&self.topology)?.since(before, &cpus);
         let Some(there) = &self.there else {
             self.check_server()?;
             let detour = self.detour(&usage.traffic, &work.client)?;

@@ -212,6 +212,7 @@ mod tests {
             cni: Some(network.into()),
             mtu_bytes: 1400,
             cpus: NodeCpus::split(&"0-1".parse().unwrap()),
+            spare: linux::CpuSet::default(),
             family: family(false),
             families: &datapath::Family::BOTH,
             steered: false,

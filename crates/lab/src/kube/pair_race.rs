@@ -133,6 +133,7 @@ impl PairRace<'_> {
             settings: Vec::new(),
             mtu: None,
             carried: false,
+            crowded: false,
         };
         Header {
             schema: record::SCHEMA,

@@ -1,5 +1,6 @@
 //! What is written down of a race before its first packet: the entrants, and the machine.
 
+use linux::CpuSet;
 use linux::cpu::Scheduling;
 use record::{Entrant, Header, Placement, WorkloadKind};
 
@@ -70,18 +71,33 @@ impl Race {
     /// core is the only one that is not theirs.
     pub(super) fn crowded(&self) -> Option<String> {
         let carried = self.racing(Contender::is_carried);
-        let switches = match self.experiment.placement {
+        let (free, switches) = (self.spare_cpus().len(), self.switches());
+        if carried.is_empty() || free >= switches {
+            return None;
+        }
+        let mut text = format!(
+            "{}: CPUs for switches beside those of client and server: {free}, wanted {switches}; so they share those",
+            carried.join(", ")
+        );
+        let polls = self.racing(Contender::polls);
+        if !polls.is_empty() {
+            text += &format!("; not ranked, since the switches poll: {}", polls.join("; "));
+        }
+        Some(text)
+    }
+
+    /// The CPUs that are neither the client's nor the server's.
+    pub(super) fn spare_cpus(&self) -> CpuSet {
+        let taken = self.method.cpus.all();
+        self.options.cpus.iter().filter(|cpu| !taken.contains(*cpu)).collect()
+    }
+
+    /// How many nodes have a switch between client and server, on a data path that has switches.
+    fn switches(&self) -> usize {
+        match self.experiment.placement {
             Placement::TwoNodes => 2,
             Placement::SameNode => 1,
-        };
-        let taken = self.method.cpus.all();
-        let free = self.options.cpus.iter().filter(|cpu| !taken.contains(*cpu)).count();
-        (!carried.is_empty() && free < switches).then(|| {
-            format!(
-                "{}: CPUs for switches beside those of client and server: {free}, wanted {switches}; so they share those",
-                carried.join(", ")
-            )
-        })
+        }
     }
 
     fn racing(&self, which: fn(&Contender) -> bool) -> Vec<&str> {
@@ -113,6 +129,7 @@ impl Race {
             settings: contender.settings.recorded(),
             mtu: with_mtu.map(|topology| topology.pod_mtu_bytes),
             carried: can_run && contender.is_carried(),
+            crowded: can_run && contender.polls() && self.spare_cpus().len() < self.switches(),
         })
     }
 }

@@ -248,6 +248,7 @@ mod tests {
             settings: vec![],
             mtu: None,
             carried: false,
+            crowded: false,
         };
         Header {
             schema: record::SCHEMA,

@@ -121,16 +121,16 @@ impl Runner for BuiltTopology {
     ) -> Result<Option<Capacity>, LabError> {
         // Without one of the clients a slice says nothing, and it is back for the next.
         for _ in 0..REPEATS {
-            match capacity(self, method, body_bytes, stop) {
+            match self.awake(|built| capacity(built, method, body_bytes, stop)) {
                 Err(LabError::ClientLost { .. }) if !stop() => {}
                 found => return found,
             }
         }
-        capacity(self, method, body_bytes, stop)
+        self.awake(|built| capacity(built, method, body_bytes, stop))
     }
 
     fn trial(&mut self, method: &Method, load: &Load, key: TrialKey) -> Result<TrialRecord, LabError> {
-        let trial = workload::trial(self, method, load, key);
+        let trial = self.awake(|built| workload::trial(built, method, load, key));
         trial.map_err(|error| self.because_of_the_path(error))
     }
 
@@ -199,6 +199,7 @@ impl Race {
             cni: contender.cni.clone(),
             mtu_bytes: self.experiment.underlay.mtu,
             cpus: self.method.cpus.clone(),
+            spare: self.spare_cpus(),
             family: family(self.experiment.workload.ipv6),
             families: match self.experiment.workload.kind {
                 // Frames are of IPv4, and nodes with IPv6 send some of their own.

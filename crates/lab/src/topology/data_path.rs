@@ -92,6 +92,7 @@ mod tests {
             cni: None,
             mtu_bytes: 1500,
             cpus: NodeCpus::split(&"0-1".parse().unwrap()),
+            spare: linux::CpuSet::default(),
             family: family(false),
             families: &datapath::Family::BOTH,
             steered: false,

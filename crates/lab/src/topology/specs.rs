@@ -33,6 +33,7 @@ pub(super) fn node(shape: &Shape, id: u16, key: Option<PublicKey>) -> NodeSpec {
     let routed = shape.path.between == Between::Router;
     let (own, router) = underlay(shape, id, routed);
     let n = u8::try_from(id).expect("the lab has two nodes");
+    let polled = shape.poll_cpus();
     NodeSpec {
         id,
         place: Place::Netns(name(shape, &format!("n{id}"))),
@@ -53,6 +54,7 @@ pub(super) fn node(shape: &Shape, id: u16, key: Option<PublicKey>) -> NodeSpec {
             wire: ifname(&format!("eth{id}")),
             addresses: router,
         }),
+        poll_cpus: if id == SERVER_NODE { polled.server } else { polled.client },
     }
 }
 
@@ -107,6 +109,7 @@ fn of_machine(shape: &Shape, machines: &MachineNodes, client: Option<usize>) -> 
         tunnel_mac: None,
         tunnel_key: None,
         router: None,
+        poll_cpus: linux::CpuSet::default(),
     }
 }
 
@@ -172,6 +175,7 @@ pub(super) fn pod(shape: &Shape, node: &NodeSpec, part: SocketRole) -> Pod {
         },
         limits: Limits::default(),
         device: None,
+        vhost_user: shape.is_vhost_user(part),
     }
 }
 

@@ -23,6 +23,7 @@ fn shape(network: CniNetwork, id: &str, ipv6: bool) -> Shape {
         cni: Some(Arc::new(network)),
         mtu_bytes: 1500,
         cpus: NodeCpus::split(&linux::cpu::allowed().unwrap()),
+        spare: linux::CpuSet::default(),
         families: ::lab::families(),
         family: family(ipv6),
         steered: true,

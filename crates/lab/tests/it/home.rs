@@ -55,7 +55,7 @@ fn the_switches_of_a_dead_owner_end() {
     let home = Home::at(root.path());
     let claim = home.claim().unwrap();
     let id = claim.id().to_owned();
-    let switch = |part: &str| Step::StartOvs(OvsSwitch { node: format!("hg-{id}-{part}-1") });
+    let switch = |part: &str| Step::StartOvs(OvsSwitch { node: format!("hg-{id}-{part}-1"), dpdk: None });
     let place = |part: &str| Place::Netns(NetnsName::new(format!("hg-{id}-{part}")).unwrap());
     let mut plan = Plan::new();
     plan.push(&place("a"), Step::AddNetns);

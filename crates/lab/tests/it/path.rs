@@ -221,6 +221,28 @@ ip -n N2 route add 10.244.1.2/32 via 192.168.100.1 dev eth0";
     check("ptp+vxlan", around, "n1: the route to 10.244.2.2/32 by link eth0 in table 254 is new");
 }
 
+/// Nothing goes on without it: no answer comes, and the path says why.
+#[test]
+fn a_race_knows_that_a_daemon_that_forwarded_has_ended() {
+    let (victim, facts) = ("ovs-dpdk+direct", linux::features::probe().unwrap());
+    if let Some(unmet) = datapath::find(victim).unwrap().unmet(&facts).first() {
+        return testkit::skip(&format!("{victim}: {unmet}"));
+    }
+    let ground = Ground::new(&[victim]);
+    let mut done = false;
+    let (finished, _) = ground.run(&mut |event| match event {
+        Event::Trial { round: 1, name, .. } if name == victim && !done => {
+            done = true;
+            shell(&ground.in_namespaces(victim, "kill -9 $(cat /run/hostgap-ovs/N2-1/ovs-vswitchd.pid)"));
+        }
+        _ => {}
+    });
+    let error = finished.unwrap_err().to_string();
+    let says = "n2: a daemon of the Open vSwitch of hg-ovs-dpdk-direct-n2-1 has ended";
+    assert!(error.contains(victim) && error.contains(says), "{error}");
+    assert_eq!(linux::ovs::switches().unwrap(), [] as [String; 0]);
+}
+
 /// The kernel's part of the switch goes on without it.
 #[test]
 fn a_race_knows_that_a_daemon_of_a_switch_has_ended() {

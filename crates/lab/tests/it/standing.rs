@@ -38,6 +38,7 @@ pub(crate) fn shape(path: &'static DataPath, id: &str, ipv6: bool) -> Shape {
         path,
         mtu_bytes: 1500,
         cpus: NodeCpus::split(&linux::cpu::allowed().unwrap()),
+        spare: linux::CpuSet::default(),
         families: ::lab::families(),
         family: family(ipv6),
         steered: true,

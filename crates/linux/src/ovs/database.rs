@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::dpdk::{REST, resting};
 use crate::error::Attempt;
 use crate::{Error, IfName, Mac, Result};
 
@@ -49,7 +50,7 @@ pub struct NewPort<'a> {
     pub bridge: &'a IfName,
     /// Its name, which is that of a link unless it is a tunnel.
     pub name: &'a IfName,
-    /// The kind of its interface: empty for a link, `vxlan`, `geneve`, `afxdp-nonpmd`.
+    /// The kind of its interface: empty for a link, `vxlan`, `geneve`, `afxdp-nonpmd`, `afxdp`, `dpdkvhostuserclient`.
     pub kind: &'a str,
     /// The options of its interface.
     pub options: &'a BTreeMap<String, String>,
@@ -82,9 +83,24 @@ impl Database {
         Ok(Database { stream, what })
     }
 
-    /// Makes the one row, without which the daemon does nothing.
-    pub(super) fn begin(&mut self) -> Result<()> {
-        self.transact(vec![json!({"op": "insert", "table": DATABASE, "row": {}})]).map(drop)
+    /// Makes the one row, without which the daemon does nothing, with these settings.
+    pub(super) fn begin(&mut self, settings: &BTreeMap<&str, String>) -> Result<()> {
+        let settings = map(settings.iter().map(|(key, value)| (*key, value.clone())));
+        let row = json!({"other_config": settings});
+        self.transact(vec![json!({"op": "insert", "table": DATABASE, "row": row})]).map(drop)
+    }
+
+    /// Lets the threads of a daemon with DPDK sleep between two looks at their ports, or not; returns when they do. A
+    /// thread that never sleeps takes a CPU, whether there are packets or not.
+    ///
+    /// # Errors
+    /// The daemon does not do it.
+    pub fn rest(&mut self, rests: bool) -> Result<()> {
+        let mut operations = vec![mutate(DATABASE, None, ["other_config", "delete"], &json!(["set", REST]))];
+        if rests {
+            operations.push(mutate(DATABASE, None, ["other_config", "insert"], &map(resting())));
+        }
+        self.change(operations)
     }
 
     /// Makes a bridge; returns when its link is there. It forwards as a bridge does that learns.

@@ -8,7 +8,9 @@
 mod af_xdp;
 mod daemon;
 mod database;
+mod dpdk;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -18,6 +20,7 @@ use std::time::Duration;
 pub use self::af_xdp::find_af_xdp;
 use self::daemon::Daemons;
 pub use self::database::{Database, FoundInterface, NewBridge, NewPort};
+pub use self::dpdk::{Dpdk, find_dpdk};
 use crate::error::Attempt;
 use crate::process::Spawn;
 use crate::{Error, Netns, Result, folder};
@@ -32,7 +35,9 @@ const PROGRAMS: [&str; 3] = [TOOL, SERVER, SWITCH];
 const TOOL: &str = "ovsdb-tool";
 const SERVER: &str = "ovsdb-server";
 const SWITCH: &str = "ovs-vswitchd";
-const PLACES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
+/// The same with DPDK, which Debian has beside it.
+const SWITCH_DPDK: &str = "ovs-vswitchd-dpdk";
+const PLACES: [&str; 3] = ["/usr/sbin", "/usr/bin", "/usr/lib/openvswitch-switch-dpdk"];
 /// The variable by which libxdp puts its program at a link by itself. Else it puts another one before it, which lets
 /// several programs share a link, and pins that in the machine's bpffs, where it would stay.
 const NO_DISPATCHER: &str = "LIBXDP_SKIP_DISPATCHER";
@@ -83,19 +88,19 @@ impl Switch {
         self.dir.exists()
     }
 
-    /// Starts both daemons in a namespace, with an empty database. Returns when they serve. The daemons live on
-    /// when this process ends.
+    /// Starts both daemons in a namespace, with an empty database; the one that forwards with DPDK, if that is said,
+    /// and at rest ([`Database::rest`]). Returns when they serve. The daemons live on when this process ends.
     ///
     /// # Errors
     /// Its directory exists, a program is not installed, or a daemon does not start; with its own words.
-    pub fn start(&self, netns: &Netns) -> Result<()> {
+    pub fn start(&self, netns: &Netns, dpdk: Option<&Dpdk>) -> Result<()> {
         folder::create(&self.dir).attempt(|| format!("create {}", self.dir.display()))?;
         let private = fs::Permissions::from_mode(0o700);
         fs::set_permissions(&self.dir, private).attempt(|| format!("protect {}", self.dir.display()))?;
         self.run(TOOL, vec!["create".to_owned(), self.file("conf.db")], netns)?;
         self.run(SERVER, self.server_args(), netns)?;
-        self.database()?.begin()?;
-        self.run(SWITCH, self.switch_args(), netns)
+        self.database()?.begin(&self.settings(dpdk))?;
+        self.run(if dpdk.is_some() { SWITCH_DPDK } else { SWITCH }, self.switch_args(), netns)
     }
 
     /// Whether both daemons run.
@@ -130,17 +135,31 @@ impl Switch {
     }
 
     /// What a person would type to start it; `inside` makes a command one of the namespace.
-    pub fn commands(&self, inside: impl Fn(&str) -> String) -> Vec<String> {
+    pub fn commands(&self, dpdk: Option<&Dpdk>, inside: impl Fn(&str) -> String) -> Vec<String> {
         let dir = self.dir.display();
         let typed = |program: &str, args: &[String]| format!("OVS_RUNDIR={dir} {program} {}", args.join(" "));
         let env = |command: String| inside(&format!("env {command}"));
+        let set =
+            self.settings(dpdk).into_iter().map(|(key, value)| format!(" other_config:{key}='\"{value}\"'"));
+        let set: String = set.collect();
+        let set = if set.is_empty() { set } else { format!(" -- set Open_vSwitch .{set}") };
+        let (program, files) = match dpdk {
+            None => (SWITCH, String::new()),
+            Some(_) => (SWITCH_DPDK, format!("{}={dir} ", dpdk::DIRECTORY)),
+        };
         vec![
             format!("mkdir -p -m 700 {dir}"),
             format!("{TOOL} create {}", self.file("conf.db")),
             env(typed(SERVER, &self.server_args())),
-            format!("ovs-vsctl --db={} --no-wait init", self.remote()),
-            env(format!("{NO_DISPATCHER}=1 {}", typed(SWITCH, &self.switch_args()))),
+            format!("ovs-vsctl --db={} --no-wait init{set}", self.remote()),
+            env(format!("{NO_DISPATCHER}=1 {files}{}", typed(program, &self.switch_args()))),
         ]
+    }
+
+    /// The settings of its database, for which the name of its directory is one that no other switch has.
+    fn settings(&self, dpdk: Option<&Dpdk>) -> BTreeMap<&'static str, String> {
+        let name = self.dir.file_name().unwrap_or_default().to_string_lossy();
+        dpdk.map_or_else(BTreeMap::new, |dpdk| dpdk.settings(&name))
     }
 
     /// Where the database is served, in the form of its programs.
@@ -180,7 +199,7 @@ impl Switch {
         let program = find(name).map_err(|why| Error::new(attempted(), io::Error::other(why)))?;
         let log = self.dir.join(format!("{name}.start"));
         let dir = self.dir.display().to_string();
-        let dirs = ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"];
+        let dirs = ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR", dpdk::DIRECTORY];
         let dirs = dirs.iter().map(|name| ((*name).to_owned(), dir.clone()));
         let mut child = Spawn {
             args,
@@ -206,9 +225,11 @@ fn find(name: &str) -> std::result::Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(PLACES.map(PathBuf::from));
     places.map(|place| place.join(name)).find(|program| program.is_file()).ok_or_else(|| {
-        format!(
-            "the program {name} is not installed: Debian and Ubuntu have it in the package openvswitch-switch"
-        )
+        let package = match name {
+            SWITCH_DPDK => "openvswitch-switch-dpdk",
+            _ => "openvswitch-switch",
+        };
+        format!("the program {name} is not installed: Debian and Ubuntu have it in the package {package}")
     })
 }
 
@@ -219,7 +240,7 @@ mod tests {
     #[test]
     fn commands_keep_to_the_directory() {
         let switch = Switch::named("hg-x-n1-1");
-        let commands = switch.commands(|command| format!("ip netns exec n1 {command}"));
+        let commands = switch.commands(None, |command| format!("ip netns exec n1 {command}"));
         assert_eq!(commands[0], "mkdir -p -m 700 /run/hostgap-ovs/hg-x-n1-1");
         assert!(
             commands[2]
@@ -229,6 +250,19 @@ mod tests {
             assert!(command.contains("/run/hostgap-ovs/hg-x-n1-1"), "{command}");
             assert!(!command.contains("/var/") && !command.contains("/etc/"), "{command}");
         }
+    }
+
+    #[test]
+    fn a_daemon_with_dpdk_is_told_before_it_starts_and_keeps_to_the_directory_too() {
+        let switch = Switch::named("hg-x-n1-1");
+        let dpdk = Dpdk { poll_cpus: "1".parse().unwrap() };
+        let commands = switch.commands(Some(&dpdk), str::to_owned);
+        assert!(
+            commands[3].contains("--no-wait init -- set Open_vSwitch . ")
+                && commands[3].contains("dpdk-init")
+        );
+        assert!(commands[4].contains("RUNTIME_DIRECTORY=/run/hostgap-ovs/hg-x-n1-1 "), "{}", commands[4]);
+        assert!(commands[4].contains(" ovs-vswitchd-dpdk --detach "), "{}", commands[4]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use linux::IfName;
 use linux::netlink::OvsDatapaths;
-use linux::ovs::{DATAPATH, FoundInterface, NewBridge, NewPort, USER_DATAPATH};
+use linux::ovs::{DATAPATH, FoundInterface, NewBridge, NewPort, Switch, USER_DATAPATH};
 
 use super::object::Object;
 use super::{Effect, MovedBack, Past, UndoOutcome, absent};
@@ -43,7 +43,7 @@ impl Effect for StartOvs<'_> {
     }
 
     fn act(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
-        Ok(self.0.switch().start(&kernel.at(place)?.netns)?)
+        Ok(self.0.switch().start(&kernel.at(place)?.netns, self.0.with().as_ref())?)
     }
 
     /// The daemons end before what they made, so that they do not make it again.
@@ -82,7 +82,7 @@ impl Effect for StartOvs<'_> {
     }
 
     fn commands(&self, place: &Place) -> Vec<String> {
-        self.0.switch().commands(|command| inside(place, command))
+        self.0.switch().commands(self.0.with().as_ref(), |command| inside(place, command))
     }
 
     fn removal(&self, _: &Place) -> Option<String> {
@@ -112,7 +112,7 @@ impl Object for &OvsBridge {
         }
         match self.datapath {
             OvsDatapathType::System => Ok(OvsDatapaths::open_in(&opened.netns)?.port_del(&self.name)?),
-            OvsDatapathType::Netdev => remove_link(opened, &self.name),
+            OvsDatapathType::Netdev | OvsDatapathType::Dpdk => remove_link(opened, &self.name),
         }
     }
 
@@ -125,7 +125,7 @@ impl Object for &OvsBridge {
         let name = word(name);
         let by = match datapath {
             OvsDatapathType::System => String::new(),
-            OvsDatapathType::Netdev => format!(" datapath_type={}", datapath.name()),
+            OvsDatapathType::Netdev | OvsDatapathType::Dpdk => format!(" datapath_type={}", datapath.name()),
         };
         let set = format!("set bridge {name} other-config:hwaddr='\"{mac}\"'{by}");
         vsctl(&self.node, &format!("add-br {name} -- {set} -- set interface {name} mtu_request={mtu}"))
@@ -138,7 +138,8 @@ impl Object for &OvsBridge {
 
 /// A link or a tunnel as a port of a bridge.
 impl Object for &OvsPort {
-    /// The kernel says whether packets enter the switch, and the database where they go.
+    /// The kernel says whether packets enter the switch, and the database where they go. Of a program's port the kernel
+    /// knows nothing.
     fn look(&self, opened: &OpenNetns, listing: &Listing, _: u32) -> Result<StepState, StepError> {
         let device = listing.link(opened, &self.device())?;
         let enters = match self.datapath {
@@ -146,7 +147,10 @@ impl Object for &OvsPort {
                 let of_datapath = listing.link(opened, &link_name(DATAPATH))?.map(|datapath| datapath.index);
                 of_datapath.is_some() && device.is_some_and(|device| device.master == of_datapath)
             }
-            OvsDatapathType::Netdev => device.is_some_and(|device| device.xdp.is_some()),
+            _ if self.vhost_user => true,
+            OvsDatapathType::Netdev | OvsDatapathType::Dpdk => {
+                device.is_some_and(|device| device.xdp.is_some())
+            }
         };
         if !enters {
             return Ok(StepState::Absent);
@@ -175,7 +179,7 @@ impl Object for &OvsPort {
     /// stays. What it finds without a program it leaves.
     fn remove(&self, opened: &OpenNetns, _: u32) -> Result<(), StepError> {
         let device = opened.netlink.link(&self.device())?;
-        if let (Some(device), OvsDatapathType::Netdev) = (&device, self.datapath) {
+        if let (Some(device), OvsDatapathType::Netdev | OvsDatapathType::Dpdk) = (&device, self.datapath) {
             opened.netlink.link_clear_xdp(device.index)?;
         }
         if self.switch().is_alive() {
@@ -188,7 +192,7 @@ impl Object for &OvsPort {
             (_, OvsDatapathType::System) => {
                 Ok(OvsDatapaths::open_in(&opened.netns)?.port_del(&self.device())?)
             }
-            (_, OvsDatapathType::Netdev) => Ok(()),
+            (_, OvsDatapathType::Netdev | OvsDatapathType::Dpdk) => Ok(()),
         }
     }
 
@@ -252,6 +256,6 @@ fn another(FoundInterface { kind, options, error }: &FoundInterface) -> String {
 }
 
 fn vsctl(node: &str, arguments: &str) -> String {
-    let switch = OvsSwitch { node: node.to_owned() }.switch();
+    let switch = Switch::named(node);
     format!("ovs-vsctl --db={} {arguments}", switch.remote())
 }

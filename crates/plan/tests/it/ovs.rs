@@ -5,7 +5,7 @@
 use linux::features::{Feature, probe};
 use linux::ovs::{DATAPATH, Switch, USER_DATAPATH};
 use linux::{Mac, Netlink, Netns};
-use plan::switching::{OvsBridge, OvsDatapathType, OvsPort, OvsSwitch, OvsTunnel, OvsTunnelKind};
+use plan::switching::{OvsBridge, OvsDatapathType, OvsDpdk, OvsPort, OvsSwitch, OvsTunnel, OvsTunnelKind};
 use plan::{Fault, Kernel, Made, Place, Plan, SetLinkUp, Step, Undone};
 use testkit::require_root;
 
@@ -22,19 +22,23 @@ fn plan(home: &Place, node: &str, datapath: OvsDatapathType) -> Plan {
         local: ip("192.0.2.1"),
         remote: ip("192.0.2.2"),
     };
-    let port = |name: &str, tunnel| {
+    let port = |name: &str, tunnel, vhost_user| {
         let (node, bridge) = (node.clone(), bridge.clone());
-        Step::AddOvsPort(OvsPort { node, bridge, name: ifname(name), datapath, tunnel })
+        Step::AddOvsPort(OvsPort { node, bridge, name: ifname(name), datapath, tunnel, vhost_user })
     };
     let mut plan = Plan::new();
-    plan.push(home, Step::StartOvs(OvsSwitch { node: node.clone() }));
+    let dpdk = (datapath == OvsDatapathType::Dpdk).then(OvsDpdk::default);
+    plan.push(home, Step::StartOvs(OvsSwitch { node: node.clone(), dpdk }));
     let (name, mac) = (bridge.clone(), Mac::from_id(1, 7));
     plan.push(home, Step::AddOvsBridge(OvsBridge { node: node.clone(), name, mac, mtu: 1400, datapath }));
     plan.push(home, SetLinkUp { link: bridge.clone() });
     plan.push(home, veth("hgp7", "hgq7", None));
-    plan.push(home, port("hgp7", None));
+    plan.push(home, port("hgp7", None, false));
     if datapath == OvsDatapathType::System {
-        plan.push(home, port("hgtn7", Some(tunnel)));
+        plan.push(home, port("hgtn7", Some(tunnel), false));
+    }
+    if datapath == OvsDatapathType::Dpdk {
+        plan.push(home, port("hgv7", None, true));
     }
     plan
 }
@@ -44,6 +48,7 @@ fn is_missing(datapath: OvsDatapathType) -> bool {
     let needs: &[Feature] = match datapath {
         OvsDatapathType::System => &[Feature::OpenVSwitch],
         OvsDatapathType::Netdev => &[Feature::AfXdp, Feature::OpenVSwitchAfXdp],
+        OvsDatapathType::Dpdk => &[Feature::AfXdp, Feature::OpenVSwitchAfXdp, Feature::OpenVSwitchDpdk],
     };
     let unmet = probe().expect("a namespace can be made").unmet(needs);
     if let Some(unmet) = unmet.first() {
@@ -54,7 +59,7 @@ fn is_missing(datapath: OvsDatapathType) -> bool {
 
 /// Defines a test for each kind of datapath.
 macro_rules! for_each_datapath {
-    ($check:ident: $kernel:ident, $user_space:ident) => {
+    ($check:ident: $kernel:ident, $user_space:ident, $dpdk:ident) => {
         #[test]
         fn $kernel() {
             if require_root() && !is_missing(OvsDatapathType::System) {
@@ -66,6 +71,13 @@ macro_rules! for_each_datapath {
         fn $user_space() {
             if require_root() && !is_missing(OvsDatapathType::Netdev) {
                 $check(OvsDatapathType::Netdev);
+            }
+        }
+
+        #[test]
+        fn $dpdk() {
+            if require_root() && !is_missing(OvsDatapathType::Dpdk) {
+                $check(OvsDatapathType::Dpdk);
             }
         }
     };
@@ -128,7 +140,8 @@ fn commands_keep_to_a_database_of_their_own() {
     );
 }
 
-for_each_datapath!(typed_and_applied: typed_commands_and_apply_do_the_same, typed_commands_and_apply_do_the_same_in_user_space);
+for_each_datapath!(typed_and_applied: typed_commands_and_apply_do_the_same, typed_commands_and_apply_do_the_same_in_user_space,
+    typed_commands_and_apply_do_the_same_with_dpdk);
 
 /// What the typed commands make is what `apply` takes for its own.
 fn typed_and_applied(datapath: OvsDatapathType) {
@@ -142,7 +155,8 @@ fn typed_and_applied(datapath: OvsDatapathType) {
     assert!(error.contains("/run/hostgap-ovs/"), "{error}");
 }
 
-for_each_datapath!(left_alone: a_namespace_with_a_switch_is_left_alone, a_namespace_with_a_switch_in_user_space_is_left_alone);
+for_each_datapath!(left_alone: a_namespace_with_a_switch_is_left_alone, a_namespace_with_a_switch_in_user_space_is_left_alone,
+    a_namespace_with_a_switch_with_dpdk_is_left_alone);
 
 fn left_alone(datapath: OvsDatapathType) {
     let scene = Scene::new();
@@ -164,7 +178,8 @@ fn left_alone(datapath: OvsDatapathType) {
     assert!(shown.starts_with("hgp7\n"), "it serves: {shown}");
 }
 
-for_each_datapath!(dead_daemon: a_dead_daemon_is_noticed_and_leaves_nothing, a_dead_daemon_that_forwarded_leaves_nothing);
+for_each_datapath!(dead_daemon: a_dead_daemon_is_noticed_and_leaves_nothing, a_dead_daemon_that_forwarded_leaves_nothing,
+    a_dead_daemon_with_dpdk_leaves_nothing);
 
 /// Whichever daemon ends, it is noticed, and undo leaves nothing in the kernel.
 fn dead_daemon(datapath: OvsDatapathType) {
@@ -198,7 +213,7 @@ fn dead_daemon(datapath: OvsDatapathType) {
 fn link_of(datapath: OvsDatapathType) -> &'static str {
     match datapath {
         OvsDatapathType::System => DATAPATH,
-        OvsDatapathType::Netdev => USER_DATAPATH,
+        OvsDatapathType::Netdev | OvsDatapathType::Dpdk => USER_DATAPATH,
     }
 }
 
@@ -229,7 +244,8 @@ fn changes_of_several_programs_at_a_time_are_all_waited_for() {
     assert_eq!(removed, [Ok(()), Ok(())]);
 }
 
-for_each_datapath!(unknown_daemons: undo_finds_daemons_of_which_the_journal_does_not_know, undo_finds_daemons_that_forward);
+for_each_datapath!(unknown_daemons: undo_finds_daemons_of_which_the_journal_does_not_know, undo_finds_daemons_that_forward,
+    undo_finds_daemons_with_dpdk);
 
 /// A process that was killed while it started the daemons has not written down that it did.
 fn unknown_daemons(datapath: OvsDatapathType) {

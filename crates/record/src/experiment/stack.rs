@@ -28,6 +28,8 @@ pub enum StackKind {
     Kernel,
     /// One of our own in the server's process, which takes frames from the node's link by AF_XDP.
     Afxdp,
+    /// The same behind a port of a switch in user space, with which it shares memory.
+    VhostUser,
     /// None: messages by RDMA verbs, over a wire of their own.
     Verbs,
 }
@@ -69,7 +71,7 @@ impl Stack {
     pub fn is_own(&self) -> bool {
         match self.kind {
             StackKind::Kernel | StackKind::Verbs => false,
-            StackKind::Afxdp => true,
+            StackKind::Afxdp | StackKind::VhostUser => true,
         }
     }
 }
@@ -82,6 +84,8 @@ impl fmt::Display for Stack {
             (StackKind::Kernel, StackWait::Spin) => "spinning",
             (StackKind::Afxdp, StackWait::Sleep) => "afxdp",
             (StackKind::Afxdp, StackWait::Spin) => "afxdp, spinning",
+            (StackKind::VhostUser, StackWait::Sleep) => "vhost-user",
+            (StackKind::VhostUser, StackWait::Spin) => "vhost-user, spinning",
             (StackKind::Verbs, StackWait::Sleep) => "verbs",
             (StackKind::Verbs, StackWait::Spin) => "verbs, polling",
         })
@@ -110,6 +114,7 @@ impl Experiment {
         match stack.kind {
             StackKind::Kernel => Ok(()),
             StackKind::Afxdp => self.refuses_afxdp(candidate).map_or(Ok(()), refused),
+            StackKind::VhostUser => self.refuses_vhost_user(candidate).map_or(Ok(()), refused),
             StackKind::Verbs => self.refuses_verbs(candidate).map_or(Ok(()), refused),
         }
     }
@@ -122,6 +127,39 @@ impl Experiment {
         if self.placement == Placement::SameNode {
             return Some("on one node `host` is the loopback link, from which no frames can be taken");
         }
+        if candidate.filter.is_some() || self.flood.is_some() {
+            return Some(
+                "a link has one program of XDP, and that of the flood's filter would be in its place",
+            );
+        }
+        let is_limited = |wire: &Option<crate::Wire>| wire.is_some_and(|wire| wire.line_rate.is_some());
+        if self.underlay.line_rate.is_some()
+            || [&self.underlay.to_client, &candidate.underlay.to_client].into_iter().any(is_limited)
+        {
+            return Some("what it sends passes by the queueing discipline that limits a line's rate");
+        }
+        self.refuses_own(candidate)
+    }
+
+    /// Why a server cannot have a switch's port to itself in this experiment.
+    fn refuses_vhost_user(&self, candidate: &Candidate) -> Option<&'static str> {
+        if candidate.path != "ovs-dpdk+direct" {
+            return Some("it shares memory with a switch that has DPDK: take `path = \"ovs-dpdk+direct\"`");
+        }
+        if !candidate.in_container.has_server() {
+            return Some("it has a pod's port of the switch: the server is in a container");
+        }
+        if !candidate.tune.is_empty() {
+            return Some("its pod has no link, socket or route to which settings could belong");
+        }
+        if candidate.filter.is_some() || self.flood.is_some() {
+            return Some("the flood is for servers at the node's own link");
+        }
+        self.refuses_own(candidate)
+    }
+
+    /// Why no stack of our own can answer this experiment.
+    fn refuses_own(&self, candidate: &Candidate) -> Option<&'static str> {
         if !matches!(self.workload.kind, WorkloadKind::Http | WorkloadKind::UdpRr) || self.workload.tls {
             return Some(
                 "a stack of our own answers HTTP on connections that stay (http) and datagrams (udp-rr)",
@@ -133,19 +171,8 @@ impl Experiment {
         if candidate.plant.is_some() {
             return Some("a stack of our own holds nothing back");
         }
-        if candidate.filter.is_some() || self.flood.is_some() {
-            return Some(
-                "a link has one program of XDP, and that of the flood's filter would be in its place",
-            );
-        }
         if self.underlay.mtu > MTU_MAX {
             return Some("an MTU of at most 1500 bytes fits into its frames");
-        }
-        let is_limited = |wire: &Option<crate::Wire>| wire.is_some_and(|wire| wire.line_rate.is_some());
-        if self.underlay.line_rate.is_some()
-            || [&self.underlay.to_client, &candidate.underlay.to_client].into_iter().any(is_limited)
-        {
-            return Some("what it sends passes by the queueing discipline that limits a line's rate");
         }
         let connections = candidate.connections.unwrap_or(self.workload.connections);
         if connections > CONNECTIONS_MAX {
@@ -217,6 +244,28 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_s_port_is_a_pod_s() {
+        let with = |workload: &str, candidate: &str| {
+            Experiment::from_toml(&format!(
+                "schema = 1\nname = \"x\"\n{workload}\n[[candidates]]\npath = \"ovs-dpdk+direct\"\n{candidate}\n\
+                 stack.kind = \"vhost-user\"\n"
+            ))
+        };
+        let title = with("", "stack.wait = \"spin\"").unwrap().candidates[0].title();
+        assert_eq!(title, "ovs-dpdk+direct, vhost-user, spinning");
+        assert!(with("placement = \"same_node\"", "").is_ok());
+        for (workload, candidate, why) in [
+            ("", "in_container = \"client\"", "the server is in a container"),
+            ("", "name = \"x\"\ntune = { tcp_rmem_max = \"1M\" }", "to which settings could belong"),
+            ("workload.kind = \"connect\"", "", "HTTP on connections that stay"),
+            ("underlay.mtu = 9001", "", "at most 1500 bytes"),
+        ] {
+            let error = with(workload, candidate).expect_err(why).to_string();
+            assert!(error.contains(why), "{why:?} is not in {error:?}");
+        }
+    }
+
+    #[test]
     fn verbs_are_a_stack_of_their_own_workload() {
         let verbs = "workload.kind = \"verbs\"";
         for (stack, title) in [
@@ -262,6 +311,7 @@ mod tests {
             ("workload = { kind = \"udp-rr\", body_bytes = [1453] }", ours, "at most 1452 bytes"),
             ("", "stack.kind = \"afxdp\"\nproxy.server = \"nginx-tcp\"", "redirected into a proxy"),
             ("", "stack.kind = \"dpdk\"", "unknown variant `dpdk`"),
+            ("", "stack.kind = \"vhost-user\"", "take `path = \"ovs-dpdk+direct\"`"),
         ] {
             let error = with(workload, candidate).expect_err(candidate).to_string();
             assert!(error.contains(why), "{why:?} is not in {error:?}");

@@ -17,6 +17,7 @@ fn entrant(name: &str, unmet: &[&str]) -> Entrant {
         settings: Vec::new(),
         mtu: unmet.is_empty().then_some(1500),
         carried: false,
+        crowded: false,
     }
 }
 

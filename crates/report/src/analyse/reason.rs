@@ -10,6 +10,9 @@ pub(super) fn reason(judged: &Judgement, measure: Measure, reference: &str) -> S
     match judged {
         Judgement::Reference => "the others are divided by it".to_owned(),
         Judgement::Broke => "it broke, and raced in only some of the rounds".to_owned(),
+        Judgement::Crowded => {
+            "threads of its switches poll, and share CPUs with client and server".to_owned()
+        }
         Judgement::OneUnit => "a single round gives no interval".to_owned(),
         Judgement::Unknown => "too few samples, or no control for the noise".to_owned(),
         Judgement::Tested(tests) => match judged.decisive() {

@@ -141,7 +141,7 @@ mod tests {
             server,
             splice: server.is_some(),
         });
-        let stack = prop::sample::select(&[StackKind::Kernel, StackKind::Afxdp][..])
+        let stack = prop::sample::select(&[StackKind::Kernel, StackKind::Afxdp, StackKind::VhostUser][..])
             .prop_map(|kind| Stack { kind, wait: StackWait::Spin });
         let of_its_own = (ways, prop::option::of(plant), proxy, stack);
         ("[a-z][a-z\"'# ]{0,6}[a-z\"'#]", (any::<[bool; 2]>(), side), knobs(), knobs(), of_its_own).prop_map(

@@ -33,7 +33,7 @@ const INWARD: [&str; 5] = ["wire", "driver, XDP", "sk_buff, tc", "IP, netfilter"
 
 const DEPARTURES: &[Departure] = &[
     Departure {
-        goes: |candidate| candidate.stack.is_own(),
+        goes: |candidate| candidate.stack.kind == StackKind::Afxdp,
         stations: INWARD,
         leaves: 1,
         space: Space::User,
@@ -68,6 +68,26 @@ const DEPARTURES: &[Departure] = &[
         sentence: "A program of XDP hands each packet of a port to the daemon of Open vSwitch, before there is an sk_buff. The \
                    daemon looks it up in a table of flows of its own, and writes it to the ring of another port, or to the link \
                    hgbr1, from where the node's kernel routes it.",
+    },
+    Departure {
+        goes: |candidate| candidate.path == "ovs-dpdk+direct" && !candidate.stack.is_own(),
+        stations: ["pod's eth0", "driver, XDP", "sk_buff of hgp1", "hgbr1, routing", "wire"],
+        leaves: 1,
+        space: Space::User,
+        program: ["ovs-vswitchd", "a thread that polls"],
+        sentence: "A program of XDP hands each packet of a port to a thread of Open vSwitch that looks for packets without \
+                   sleeping, before there is an sk_buff. The thread looks it up in a table of flows of its own, and writes it \
+                   to the ring of another port, or to the link hgbr1, from where the node's kernel routes it.",
+    },
+    Departure {
+        goes: |candidate| candidate.stack.kind == StackKind::VhostUser,
+        stations: ["wire", "routing, hgbr1", "IP, netfilter", "TCP or UDP", "socket"],
+        leaves: 1,
+        space: Space::User,
+        program: ["stack in the server", "by shared memory"],
+        sentence: "The server's pod has no link: Open vSwitch copies what is for it into memory that the switch shares with the \
+                   server's process, and takes from there what the server sends. A client's pod has a link whose packets a \
+                   program of XDP hands to a thread of the switch that polls; only between nodes the kernel routes them.",
     },
     Departure {
         goes: |candidate| candidate.stack.kind == StackKind::Verbs,
@@ -256,6 +276,7 @@ mod tests {
         assert!(page.contains("Where packets of ovs+vxlan; ovs+geneve leave the kernel"), "both are named");
         assert_eq!(page.matches(">ovs-vswitchd<").count(), 4);
         assert_eq!(drawn(&["ovs-afxdp+direct"]), 2);
+        assert_eq!(drawn(&["ovs-dpdk+direct"]), 2);
     }
 
     #[test]
@@ -271,6 +292,14 @@ mod tests {
         assert_eq!(page.matches(">stack in the server<").count(), 2);
         assert!(page.contains("Where packets of host, afxdp; host, afxdp, spinning leave"), "who goes it");
         assert!(page.contains("whatever they are asked: host, afxdp, spinning."), "who spins");
+        let stack = Stack { kind: StackKind::VhostUser, wait: StackWait::Sleep };
+        let shared = Candidate { path: "ovs-dpdk+direct".to_owned(), stack, ..Candidate::default() };
+        summary.experiment.candidates = vec![shared];
+        let page = self::page(&summary);
+        assert_eq!(
+            (page.matches(">by shared memory<").count(), page.matches(">ovs-vswitchd<").count()),
+            (2, 0)
+        );
     }
 
     #[test]

@@ -34,6 +34,7 @@ fn late(summary: &Summary) -> Vec<LateLoad> {
             commands: vec![],
             mtu: None,
             carried: false,
+            crowded: false,
             settings: vec![],
         })
         .collect();

@@ -42,6 +42,7 @@ fn entrant(candidate: &crate::Candidate) -> Entrant {
         commands: vec![],
         mtu: None,
         carried: false,
+        crowded: false,
         settings: vec![],
     }
 }

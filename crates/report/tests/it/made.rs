@@ -133,6 +133,7 @@ impl Plan {
             settings: Vec::new(),
             mtu: unmet.is_none().then_some(1500),
             carried: false,
+            crowded: false,
         };
         let hosts = [entrant("host", "host", None), entrant("host again", "host", None)];
         hosts

@@ -75,6 +75,17 @@ fn a_tail_under_another_scheduling_policy_has_no_verdict() {
     assert_eq!(judged(fifo, None, StackWait::Sleep, false), (all, false));
 }
 
+/// Its switches poll on CPUs of client and server.
+#[test]
+fn what_shares_cpus_with_threads_that_poll_has_no_verdict() {
+    let mut race = Plan::of(3, vec![Truth::of("x", 3.0), Truth::of("y", 3.0)]).race();
+    race.header.entrants[2].crowded = true;
+    let summary = analyse(&race);
+    assert_eq!((verdict(&summary, "x", 0), verdict(&summary, "y", 0)), (None, Some(Verdict::Worse)));
+    let x = summary.candidates.iter().find(|candidate| candidate.name == "x").unwrap();
+    assert!(x.rates[0].verdict_reason.contains("poll"), "{}", x.rates[0].verdict_reason);
+}
+
 #[test]
 fn a_difference_smaller_than_the_control_is_noise() {
     // The control is 8 % off. Its cause can also explain the contender's 5 %, however narrow the contender's

@@ -81,6 +81,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     (".untrack(", PLAN),
     ("process::kill_in(", &["crates/lab/src/home/sweep.rs"]),
     ("Switch::named(", &["crates/lab/src/home.rs"]),
+    (".set_rest(", &["crates/lab/src/built_topology/switches.rs"]),
     ("bpf::attach(", PLAN),
     ("bpf::detach(", PLAN),
     ("bpf::replace(", PLAN),
