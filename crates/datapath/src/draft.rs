@@ -99,6 +99,13 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Lets a pod take no router advertisement at a link, which comes before the link is up: its routes are ours.
+    pub(crate) fn ignore_routers(&mut self, link: &IfName) {
+        if self.families.contains(&Family::V6) {
+            self.step(parameter(&format!("net/ipv6/conf/{link}/accept_ra"), "0"));
+        }
+    }
+
     /// Brings up a link that is not to have any address: from IPv6 it would get one of its own.
     pub(crate) fn up_without_ipv6(&mut self, link: &IfName) {
         if self.families.contains(&Family::V6) {

@@ -51,6 +51,15 @@ pub trait Attach: Sync {
     fn receive_limit(&self) -> ReceiveLimit {
         ReceiveLimit::Nowhere("it comes by no interface that is the pod's alone")
     }
+    /// Present: a process of the node takes what pods send and sends it anew by sockets of its own, so that no packet
+    /// of theirs leaves the pod. It is the MTU of their interfaces in bytes, which the underlay's does not bound.
+    fn relay_mtu(&self) -> Option<u32> {
+        None
+    }
+    /// Why clients cannot call a pod over a family; `None`: they can.
+    fn refuses_callers(&self, _family: Family) -> Option<&'static str> {
+        None
+    }
     /// Whether its links hang on the node's wire. Others work on a node without one.
     fn needs_wire(&self) -> bool {
         true

@@ -11,7 +11,7 @@ use crate::attach::{
 };
 use crate::attach::{
     HOST as NODE_ITSELF, HOST_DEVICE, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, OVS,
-    OVS_AF_XDP, OVS_DPDK, OVS_TUNNEL, PTP,
+    OVS_AF_XDP, OVS_DPDK, OVS_TUNNEL, PASTA, PTP, SLIRP4NETNS,
 };
 use crate::check::mtu_min;
 use crate::trace::{PacketDirection, Traces};
@@ -88,6 +88,21 @@ pub const ALL: &[DataPath] = &[
         reach: Reach::PublishedPort,
         between: Between::Wire,
         enters: Enters::Always,
+    },
+    DataPath {
+        reach: Reach::PublishedPort,
+        enters: Enters::Named,
+        ..routed("pasta", "rootless Podman since 5.0: a pod's connections by sockets of pasta", &PASTA, &ONLINK)
+    },
+    DataPath {
+        reach: Reach::PublishedPort,
+        enters: Enters::Named,
+        ..routed(
+            "slirp4netns",
+            "rootless Podman before 5.0, rootless Docker: a pod's connections by the TCP of slirp4netns",
+            &SLIRP4NETNS,
+            &ONLINK,
+        )
     },
     routed("bridge+direct", "flannel host-gw", &BRIDGE, &DIRECT),
     DataPath {
@@ -228,6 +243,9 @@ impl DataPath {
 
     /// The pods' MTU in bytes: the network's, or the underlay's less what the transport adds to a packet.
     pub fn pod_mtu(&self, node: &NodeSpec) -> Result<u32, SpecError> {
+        if let Some(most) = self.attach.relay_mtu() {
+            return self.network_mtu(node, most);
+        }
         let overhead = self.transport.overhead_bytes(node.outer, node.wire_mtu);
         let least = mtu_min(node.families());
         let most = node.wire_mtu.checked_sub(overhead).filter(|mtu| *mtu >= least).ok_or_else(|| SpecError {
@@ -237,6 +255,11 @@ impl DataPath {
                 node.wire_mtu, self.name
             ),
         })?;
+        self.network_mtu(node, most)
+    }
+
+    /// The MTU that the network says, or the most that there can be.
+    fn network_mtu(&self, node: &NodeSpec, most: u32) -> Result<u32, SpecError> {
         match node.network.mtu {
             Some(mtu) if mtu > most => Err(SpecError {
                 what: format!("network {}", node.network.id),
@@ -317,8 +340,19 @@ impl DataPath {
         Ok(())
     }
 
-    /// Refuses ports that its attach could not publish.
+    /// Refuses ports that its attach could not publish, and those by which nobody could call the pod.
     fn check_published(&self, node: &NodeSpec, pod: &Pod) -> Result<(), SpecError> {
+        for port in &pod.published {
+            let families = port.address.map_or(pod.addresses.families().to_vec(), |at| vec![Family::of(at)]);
+            let refusals: Vec<_> =
+                families.iter().filter_map(|family| self.attach.refuses_callers(*family)).collect();
+            if let Some(why) = refusals.first().filter(|_| refusals.len() == families.len()) {
+                return Err(SpecError {
+                    what: format!("pod {} of node {}", pod.id, node.id),
+                    why: format!("it publishes port {}, and {why}", port.node),
+                });
+            }
+        }
         match pod.published.first() {
             Some(port) if !self.attach.publishes_ports() => Err(SpecError {
                 what: format!("pod {} of node {}", pod.id, node.id),
@@ -358,7 +392,7 @@ impl DataPath {
             Some(mac) if !self.attach.has_own_mac() => Err(SpecError {
                 what: format!("pod {} of node {}", pod.id, node.id),
                 why: format!(
-                    "its Ethernet address is to be {mac}, and pods of {} have that of the node's wire or device",
+                    "its Ethernet address is to be {mac}, and pods of {} have that of the node's wire or device, or one that a process chooses",
                     self.name
                 ),
             }),
@@ -446,6 +480,9 @@ impl DataPath {
                 (&node.underlay, published.node)
             }
         };
+        if let Some(why) = self.attach.refuses_callers(family) {
+            return Err(SpecError { what: what(), why: why.to_owned() });
+        }
         let address = addresses.of(family).ok_or_else(|| SpecError {
             what: what(),
             why: format!("it is not reached by {}: it has no such address", family.name()),

@@ -15,7 +15,7 @@ use crate::rdma::VerbsDevice;
 use crate::xdp::XdpSocket;
 use crate::{
     Encap, EspKey, EspTunnel, IfName, IpvlanMode, Link, LinkKind, Mac, MacvlanMode, Netlink, Netns, Qdisc,
-    RdmaLink, RdmaName, Result, Route, Spi, VethPeer, Vxlan, XfrmState, ovs, sysctl,
+    RdmaLink, RdmaName, Result, Route, Spi, VethPeer, Vxlan, XfrmState, ovs, sysctl, user_net,
 };
 
 /// Something that a data path or a knob may need of the kernel or of the machine.
@@ -83,6 +83,10 @@ pub enum Feature {
     /// AF_XDP: sockets that take frames before the kernel's stack (`CONFIG_XDP_SOCKETS`).
     #[serde(rename = "af_xdp")]
     AfXdp,
+    /// The program pasta, and links of kind tun.
+    Pasta,
+    /// The program slirp4netns, and links of kind tun.
+    Slirp4netns,
     /// RDMA devices of software RoCE (`rdma_rxe`), and what lets programs use them: `ib_uverbs`, and libibverbs.
     Verbs,
 }
@@ -115,6 +119,8 @@ impl Feature {
         Feature::BpfSockets,
         Feature::BpfServices,
         Feature::AfXdp,
+        Feature::Pasta,
+        Feature::Slirp4netns,
         Feature::Verbs,
     ];
 
@@ -157,6 +163,8 @@ impl fmt::Display for Feature {
             Feature::BpfSockets => "eBPF programs at sockets",
             Feature::BpfServices => "eBPF programs at socket calls",
             Feature::AfXdp => "AF_XDP",
+            Feature::Pasta => "pasta",
+            Feature::Slirp4netns => "slirp4netns",
             Feature::Verbs => "RDMA verbs",
         })
     }
@@ -275,6 +283,8 @@ fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Result<(), Str
         Feature::BpfSockets => bpf::try_sockets(),
         Feature::BpfServices => bpf::try_services(),
         Feature::AfXdp => af_xdp(world, netlink),
+        Feature::Pasta => user_net::find_pasta(),
+        Feature::Slirp4netns => user_net::find_slirp4netns(),
         Feature::Verbs => verbs(world),
     }
 }

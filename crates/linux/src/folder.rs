@@ -4,6 +4,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::error::Attempt;
+use crate::{Error, Result};
+
 /// How often others may be quicker before it is given up.
 const TRIES: u32 = 100;
 
@@ -27,6 +30,30 @@ pub fn create(folder: &Path) -> io::Result<()> {
         }
     }
     created
+}
+
+/// Removes a folder with all in it, and its parent with the last. None is no error.
+pub(crate) fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::new(format!("remove {}", folder.display()), error));
+        }
+        _ => {}
+    }
+    // While there is another, it stays.
+    let _ = fs::remove_dir(folder.parent().expect("it lies below another"));
+    Ok(())
+}
+
+/// The names of all folders in a parent; none where that is missing.
+pub(crate) fn names(parent: &Path) -> Result<Vec<String>> {
+    let attempted = || format!("list {}", parent.display());
+    let listed = match fs::read_dir(parent) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed.attempt(attempted)?,
+    };
+    let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+    listed.map(name).collect::<io::Result<_>>().attempt(attempted)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 mod announce;
 mod cookie;
+mod daemon;
 mod device;
 mod error;
 mod files;
@@ -17,8 +18,10 @@ mod native;
 mod neighbour;
 mod new_netns;
 mod number;
+mod program;
 mod route;
 mod secret;
+mod tun;
 mod wireguard;
 mod xfrm;
 
@@ -53,6 +56,7 @@ pub mod sysfs;
 pub mod tcp_probe;
 pub mod throttle;
 pub mod tree;
+pub mod user_net;
 pub mod view;
 pub mod vring;
 pub mod xdp;
@@ -74,5 +78,6 @@ pub use netns::Netns;
 pub use qdisc::Qdisc;
 pub use rdma::{RdmaLink, RdmaName};
 pub use route::{Encap, Route};
+pub use user_net::UserNet;
 pub use wireguard::{PrivateKey, PublicKey, WireGuardPeer};
 pub use xfrm::{EspKey, EspTunnel, Spi, XfrmDirection, XfrmPolicy, XfrmState};

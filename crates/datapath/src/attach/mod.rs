@@ -12,6 +12,7 @@ mod ipvlan;
 mod macvlan;
 mod ovs;
 mod ptp;
+mod user_net;
 mod veth;
 
 pub(crate) use bridge::BRIDGE;
@@ -24,3 +25,4 @@ pub(crate) use ipvlan::{IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S};
 pub(crate) use macvlan::MACVLAN;
 pub(crate) use ovs::{OVS, OVS_AF_XDP, OVS_DPDK, OVS_TUNNEL};
 pub(crate) use ptp::PTP;
+pub(crate) use user_net::{PASTA, SLIRP4NETNS};

@@ -140,6 +140,9 @@ fn row(path: &DataPath) -> String {
 
 /// Both MTUs where the outer family makes a difference.
 fn mtu(path: &DataPath) -> String {
+    if let Some(mtu) = path.attach.relay_mtu() {
+        return mtu.to_string();
+    }
     let [v4, v6] = Family::BOTH.map(|outer| 1500 - path.transport.overhead_bytes(outer, 1500));
     if v4 == v6 { v4.to_string() } else { format!("{v4}, over IPv6 {v6}") }
 }

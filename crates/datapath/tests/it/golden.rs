@@ -81,7 +81,8 @@ fn rendered(path: &'static DataPath) -> String {
 
 /// The same pod, with all limits that the path can hold it to.
 fn limited(path: &DataPath, pod: Pod) -> Pod {
-    let limit = |rate_bytes_per_s| Some(RateLimit { rate_bytes_per_s, burst_bytes: 20_000 });
+    let burst_bytes = path.attach.relay_mtu().map_or(20_000, |mtu| mtu + 480);
+    let limit = |rate_bytes_per_s| Some(RateLimit { rate_bytes_per_s, burst_bytes });
     let receive = match path.attach.receive_limit() {
         ReceiveLimit::NodeEnd | ReceiveLimit::Pod => limit(5_000_000),
         ReceiveLimit::Nowhere(_) => None,

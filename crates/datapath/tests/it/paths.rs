@@ -7,7 +7,7 @@ use linux::features::{self, Feature};
 macro_rules! for_each_path {
     ($check:path) => {
         $crate::paths::for_each_path!($check,
-            host "host", docker "docker", bridge_direct "bridge+direct", bridge_vpc "bridge+vpc",
+            host "host", docker "docker", pasta "pasta", slirp4netns "slirp4netns", bridge_direct "bridge+direct", bridge_vpc "bridge+vpc",
             bridge_vxlan "bridge+vxlan", bridge_wireguard "bridge+wireguard", bridge_ipsec "bridge+ipsec",
             ptp_direct "ptp+direct", ptp_vxlan "ptp+vxlan", ptp_wireguard "ptp+wireguard",
             ptp_ipsec "ptp+ipsec",

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use linux::Netns;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 use testkit::bound;
 
@@ -46,29 +47,40 @@ pub(crate) fn ping(from: &Netns, to: IpAddr, packet: u32) -> io::Result<()> {
 pub(crate) fn tcp(server: &Netns, port: u16, client: &Netns, to: SocketAddr) -> io::Result<IpAddr> {
     let listener = inside(server, || bound(|| TcpListener::bind(any(to, port))))?;
     let mut near = inside(client, || TcpStream::connect_timeout(&to, PATIENCE))?;
-    let (mut far, seen) = listener.accept()?;
-    for stream in [&near, &far] {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-    }
+    limit(&near)?;
     let sent = pattern(TRANSFER_BYTES);
-    let answer = std::thread::scope(|scope| {
+    let (answer, received, seen) = std::thread::scope(|scope| {
+        // The client speaks first: between some clients and servers a connection stands only then (pasta).
         let echo = scope.spawn(move || {
+            let (mut far, seen) = accept(&listener)?;
+            limit(&far)?;
             let mut received = vec![0; TRANSFER_BYTES];
             far.read_exact(&mut received)?;
             far.write_all(&received)?;
-            io::Result::Ok(received)
+            io::Result::Ok((received, seen))
         });
-        near.write_all(sent)?;
         let mut answer = vec![0; TRANSFER_BYTES];
-        near.read_exact(&mut answer)?;
-        let received = echo.join().expect("the echo does not panic")?;
-        io::Result::Ok([answer, received])
+        let exchanged = near.write_all(sent).and_then(|()| near.read_exact(&mut answer));
+        let (received, seen) = echo.join().expect("the echo does not panic")?;
+        exchanged.map(|()| (answer, received, seen))
     })?;
-    if answer.iter().any(|bytes| *bytes != sent) {
+    if [answer, received].iter().any(|bytes| *bytes != sent) {
         return Err(io::Error::other("other bytes arrived than were sent"));
     }
     Ok(seen.ip())
+}
+
+fn limit(stream: &TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))
+}
+
+fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let patience = PATIENCE.try_into().expect("seconds fit");
+    match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&patience))? {
+        0 => Err(io::Error::new(io::ErrorKind::TimedOut, "no connection reached the server")),
+        _ => listener.accept(),
+    }
 }
 
 /// Sends datagrams of many lengths up to a full packet of `mtu` bytes and compares what comes back.

@@ -81,6 +81,7 @@ impl Case {
                 }
                 Step::MoveLink { to, name, .. } => links.push((to, name)),
                 Step::AddOvsBridge(bridge) => links.push((placed.place, bridge.name)),
+                Step::StartUserNet(net) => links.push((net.pod.into(), net.link)),
                 Step::AddOvsPort(OvsPort { tunnel: Some(tunnel), .. }) => {
                     links.push((placed.place, tunnel.kind.device(tunnel.port)));
                 }

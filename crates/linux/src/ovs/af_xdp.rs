@@ -2,22 +2,20 @@
 //! and what libxdp loads.
 
 use std::env;
-use std::fs::File;
 use std::path::PathBuf;
 
 use super::{SWITCH, find};
+use crate::tun;
 
 /// The program that leads the frames of a link to a socket of AF_XDP, compiled.
 const OBJECT: &str = "xsk_def_xdp_prog.o";
 /// The variable that says where libxdp finds it.
 const OBJECT_PATH: &str = "LIBXDP_OBJECT_PATH";
-/// Where links are made that a program reads and writes: a bridge of such a daemon is one.
-const TUN: &str = "/dev/net/tun";
 
 /// Whether there is what it needs; else what is missing, and what has it.
 pub fn find_af_xdp() -> Result<(), String> {
-    let opened = File::options().read(true).write(true).open(TUN);
-    opened.map_err(|error| format!("{TUN} cannot be opened ({error}): the kernel's module tun makes it"))?;
+    // A bridge of such a daemon is a link that it reads and writes.
+    tun::find()?;
     let program = find(SWITCH)?;
     // Packages that were unpacked without an installation have it beside their programs (scripts/fetch-ovs).
     let beside = program.parent().map(|dir| dir.join("bpf"));

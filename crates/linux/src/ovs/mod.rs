@@ -1,12 +1,8 @@
 //! A private Open vSwitch: its two daemons in one network namespace, and their database, sockets and logs in a
 //! directory of their own. None of the machine's own Open vSwitch is read or changed: its daemons have other
 //! sockets and another namespace.
-//!
-//! A daemon is known by its command line, which names that directory. A number of a process could have been given to
-//! another one meanwhile, and a name is every switch's.
 
 mod af_xdp;
-mod daemon;
 mod database;
 mod dpdk;
 
@@ -18,26 +14,25 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use self::af_xdp::find_af_xdp;
-use self::daemon::Daemons;
 pub use self::database::{Database, FoundInterface, NewBridge, NewPort};
 pub use self::dpdk::{Dpdk, find_dpdk};
+use crate::daemon::{self, Daemons};
 use crate::error::Attempt;
 use crate::process::Spawn;
-use crate::{Error, Netns, Result, folder};
+use crate::{Error, Netns, Result, folder, program};
 
 /// Where the directories of switches are. It goes with the last of them.
 const TOP: &str = "/run/hostgap-ovs";
 /// How long a daemon may take until it serves: on an emulated machine it takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The programs, and where they are looked for beside `PATH`. Debian has `ovs-vswitchd` as an alternative in
-/// `/usr/sbin`.
 const PROGRAMS: [&str; 3] = [TOOL, SERVER, SWITCH];
 const TOOL: &str = "ovsdb-tool";
 const SERVER: &str = "ovsdb-server";
 const SWITCH: &str = "ovs-vswitchd";
 /// The same with DPDK, which Debian has beside it.
 const SWITCH_DPDK: &str = "ovs-vswitchd-dpdk";
-const PLACES: [&str; 3] = ["/usr/sbin", "/usr/bin", "/usr/lib/openvswitch-switch-dpdk"];
+/// The beginning of the argument by which a daemon is known.
+const MARK: &str = "--pidfile=";
 /// The variable by which libxdp puts its program at a link by itself. Else it puts another one before it, which lets
 /// several programs share a link, and pins that in the machine's bpffs, where it would stay.
 const NO_DISPATCHER: &str = "LIBXDP_SKIP_DISPATCHER";
@@ -63,13 +58,7 @@ pub fn find_programs() -> std::result::Result<(), String> {
 /// # Errors
 /// The directories cannot be listed.
 pub fn switches() -> Result<Vec<String>> {
-    let attempted = || format!("list {TOP}");
-    let listed = match fs::read_dir(TOP) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        listed => listed.attempt(attempted)?,
-    };
-    let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
-    listed.map(name).collect::<io::Result<_>>().attempt(attempted)
+    folder::names(Path::new(TOP))
 }
 
 impl Switch {
@@ -105,25 +94,18 @@ impl Switch {
 
     /// Whether both daemons run.
     pub fn is_alive(&self) -> bool {
-        [SERVER, SWITCH].iter().all(|daemon| Daemons::of(&self.dir).is_alive(daemon))
+        let is_alive = |name: &&str| daemon::is_alive(&self.dir.join(format!("{name}.pid")), &self.mark(name));
+        [SERVER, SWITCH].iter().all(is_alive)
     }
 
     /// Ends the daemons, and waits for their end. Packets go on by the kernel's flows. None is no error.
     pub fn end(&self) -> Result<()> {
-        Daemons::of(&self.dir).end()
+        Daemons::with(format!("{MARK}{}/", self.dir.display())).end()
     }
 
     /// Removes its directory. None is no error.
     pub fn remove(&self) -> Result<()> {
-        match fs::remove_dir_all(&self.dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::new(format!("remove {}", self.dir.display()), error));
-            }
-            _ => {}
-        }
-        // While there is another, it stays.
-        let _ = fs::remove_dir(TOP);
-        Ok(())
+        folder::remove(&self.dir)
     }
 
     /// Its database, to be read and changed.
@@ -180,12 +162,17 @@ impl Switch {
         [self.daemon_args(SWITCH), vec![self.remote()]].concat()
     }
 
+    /// The argument that a daemon of it has, and no other process.
+    fn mark(&self, name: &str) -> String {
+        format!("{MARK}{}", self.file(&format!("{name}.pid")))
+    }
+
     /// In the background once it serves, with all files in the directory, and nothing in the machine's log.
     fn daemon_args(&self, name: &str) -> Vec<String> {
         vec![
             "--detach".to_owned(),
             "--no-chdir".to_owned(),
-            daemon::mark(&self.dir, name),
+            self.mark(name),
             format!("--unixctl={}", self.file(&format!("{name}.ctl"))),
             format!("--log-file={}", self.file(&format!("{name}.log"))),
             "-vsyslog:off".to_owned(),
@@ -222,15 +209,8 @@ impl Switch {
 
 /// The program of a name.
 fn find(name: &str) -> std::result::Result<PathBuf, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(PLACES.map(PathBuf::from));
-    places.map(|place| place.join(name)).find(|program| program.is_file()).ok_or_else(|| {
-        let package = match name {
-            SWITCH_DPDK => "openvswitch-switch-dpdk",
-            _ => "openvswitch-switch",
-        };
-        format!("the program {name} is not installed: Debian and Ubuntu have it in the package {package}")
-    })
+    let package = if name == SWITCH_DPDK { "openvswitch-switch-dpdk" } else { "openvswitch-switch" };
+    program::find(name, package)
 }
 
 #[cfg(test)]
@@ -263,11 +243,5 @@ mod tests {
         );
         assert!(commands[4].contains("RUNTIME_DIRECTORY=/run/hostgap-ovs/hg-x-n1-1 "), "{}", commands[4]);
         assert!(commands[4].contains(" ovs-vswitchd-dpdk --detach "), "{}", commands[4]);
-    }
-
-    #[test]
-    fn a_missing_program_says_which_package_has_it() {
-        let why = find("no-such-program-of-ovs").unwrap_err();
-        assert!(why.contains("no-such-program-of-ovs") && why.contains("openvswitch-switch"), "{why}");
     }
 }

@@ -19,6 +19,7 @@ mod service;
 mod setting;
 mod share;
 mod splice;
+mod user_net;
 mod wireguard;
 mod xfrm;
 
@@ -208,6 +209,7 @@ impl Step {
             Step::StartOvs(switch) => Box::new(ovs::StartOvs(switch)),
             Step::AddOvsBridge(bridge) => Box::new(Adds(bridge)),
             Step::AddOvsPort(port) => Box::new(Adds(port)),
+            Step::StartUserNet(net) => Box::new(user_net::StartUserNet(net)),
             Step::LoadPrograms(programs) => Box::new(program::LoadPrograms(programs)),
             Step::AttachProgram(attachment) => Box::new(program::AttachProgram(attachment)),
             Step::AddEndpoint(endpoint) => Box::new(Lists(endpoint)),

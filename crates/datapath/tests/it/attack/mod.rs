@@ -57,7 +57,8 @@ fn attacked(path: &'static DataPath) {
     // the attach meets the same attack with `direct`. So it is with a switch that wraps by itself.
     let needs = |feature| path.transport.needs().contains(&feature);
     let hides = needs(Feature::WireGuard) || needs(Feature::IpSec) || needs(Feature::OpenVSwitch);
-    if path.reach == Reach::Node || hides {
+    // Nor does a packet leave a pod whose connections a process makes anew.
+    if path.reach == Reach::Node || hides || path.attach.relay_mtu().is_some() {
         return;
     }
     let ground = Ground::new(path);

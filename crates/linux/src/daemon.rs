@@ -1,4 +1,6 @@
-//! The processes of a switch, found by the directory that their command lines name.
+//! Processes that live on when their starter ends, known by an argument that names a directory of ours.
+//!
+//! A number of a process could have been given to another one meanwhile, and a name is every such program's.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -14,30 +16,25 @@ use crate::{Error, Result};
 /// How long a killed process may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The daemons of the switch of a directory.
-pub(super) struct Daemons<'a> {
-    dir: &'a Path,
+/// The processes with an argument that begins so, and no other process has one.
+pub(crate) struct Daemons {
+    argument: String,
 }
 
-/// The argument that a daemon of the directory has, and no other process.
-pub(super) fn mark(dir: &Path, daemon: &str) -> String {
-    format!("--pidfile={}", dir.join(format!("{daemon}.pid")).display())
+/// Whether the process whose number a file has is alive and has this argument.
+pub(crate) fn is_alive(pid_file: &Path, argument: &str) -> bool {
+    let written = fs::read_to_string(pid_file);
+    let pid = written.ok().and_then(|text| text.trim().parse().ok());
+    pid.is_some_and(|pid| has_argument(pid, |found| found == argument.as_bytes()))
 }
 
-impl Daemons<'_> {
-    pub(super) fn of(dir: &Path) -> Daemons<'_> {
-        Daemons { dir }
-    }
-
-    /// Whether the process that the daemon wrote down is this daemon.
-    pub(super) fn is_alive(&self, daemon: &str) -> bool {
-        let written = fs::read_to_string(self.dir.join(format!("{daemon}.pid")));
-        let pid = written.ok().and_then(|text| text.trim().parse().ok());
-        pid.is_some_and(|pid| has_argument(pid, |argument| argument == mark(self.dir, daemon).as_bytes()))
+impl Daemons {
+    pub(crate) fn with(argument: String) -> Daemons {
+        Daemons { argument }
     }
 
     /// Kills them, and what is about to become one of them.
-    pub(super) fn end(&self) -> Result<()> {
+    pub(crate) fn end(&self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let pids = self.pids()?;
@@ -63,8 +60,7 @@ impl Daemons<'_> {
     }
 
     fn owns(&self, pid: u32) -> bool {
-        let mark = format!("--pidfile={}/", self.dir.display());
-        has_argument(pid, |argument| argument.starts_with(mark.as_bytes()))
+        has_argument(pid, |argument| argument.starts_with(self.argument.as_bytes()))
     }
 
     /// The process is held before it is looked at again: its number may have been given to another one meanwhile.
