@@ -45,15 +45,16 @@ test: ## run all tests, natively and on Debian kernels in QEMU (needs root)
 		HOSTGAP_ETCD=$$(scripts/fetch-etcd) && HOSTGAP_PROXIES=$$(scripts/fetch-proxies) && \
 		HOSTGAP_SSHD=$$(scripts/fetch-sshd) && \
 		HOSTGAP_OVS=$$(scripts/fetch-ovs) && HOSTGAP_OVS_DPDK=$$(scripts/fetch-ovs-dpdk) && \
-		PATH=$$PATH:$$HOSTGAP_OVS:$$HOSTGAP_OVS_DPDK && \
-		export HOSTGAP_NGINX HOSTGAP_CONTAINERD HOSTGAP_ETCD HOSTGAP_PROXIES HOSTGAP_SSHD HOSTGAP_OVS HOSTGAP_OVS_DPDK && \
+		HOSTGAP_ROOTLESS=$$(scripts/fetch-rootless) && PATH=$$PATH:$$HOSTGAP_OVS:$$HOSTGAP_OVS_DPDK:$$HOSTGAP_ROOTLESS && \
+		export HOSTGAP_NGINX HOSTGAP_CONTAINERD HOSTGAP_ETCD HOSTGAP_PROXIES HOSTGAP_SSHD HOSTGAP_OVS HOSTGAP_OVS_DPDK HOSTGAP_ROOTLESS && \
 		exec $(CARGO) xtask test
 
 vm-test: ## run the tests of namespaces on Debian kernels in QEMU alone (needs root)
 	@scripts/need-root 'make vm-test'
 	@scripts/need-rust
 	@scripts/need nft=nftables ip=iproute2 curl=curl ethtool=ethtool $(CNI) $(VERBS)
-	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_OVS=$$(scripts/fetch-ovs) && export HOSTGAP_NGINX HOSTGAP_OVS && \
+	@HOSTGAP_NGINX=$$(scripts/fetch-nginx) && HOSTGAP_OVS=$$(scripts/fetch-ovs) && \
+		HOSTGAP_ROOTLESS=$$(scripts/fetch-rootless) && export HOSTGAP_NGINX HOSTGAP_OVS HOSTGAP_ROOTLESS && \
 		exec $(CARGO) xtask vm-test
 
 fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (600)

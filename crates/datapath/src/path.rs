@@ -92,7 +92,12 @@ pub const ALL: &[DataPath] = &[
     DataPath {
         reach: Reach::PublishedPort,
         enters: Enters::Named,
-        ..routed("pasta", "rootless Podman since 5.0: a pod's connections by sockets of pasta", &PASTA, &ONLINK)
+        ..routed(
+            "pasta",
+            "rootless Podman since 5.0: a pod's connections by sockets of pasta",
+            &PASTA,
+            &ONLINK,
+        )
     },
     DataPath {
         reach: Reach::PublishedPort,

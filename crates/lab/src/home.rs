@@ -2,7 +2,7 @@
 //!
 //! Each race, and each topology that was left standing, is a unit of the lab's book ([`plan::Book`]): a directory
 //! `/run/hostgap/lab/<id>` with its journals and its servers' files. Its namespaces are called `hg-<id>-…`, and its
-//! programs and its switches are under such names, so that all are found even if a journal is damaged. Ids are all of
+//! programs, its switches and its pods' user-mode networks are under such names, so that all are found even if a journal is damaged. Ids are all of
 //! one length: none begins with another, and so no name of one owner looks like that of another.
 
 mod sweep;
@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use linux::ovs::{self, Switch};
+use linux::user_net::{self, UserNetDir};
 use linux::{NetnsName, netns};
 use plan::{Book, BookError, FoundUnit, Kernel, Unit, UnitState, lock};
 use serde::Serialize;
@@ -213,6 +214,12 @@ fn take_away(unit: Unit) -> Result<Cleaned, LabError> {
     for node in ovs::switches()?.iter().filter(|node| node.starts_with(&format!("hg-{id}-"))) {
         let switch = Switch::named(node);
         if let Err(error) = switch.end().and_then(|()| switch.remove()) {
+            cleaned.failures.push(error.to_string());
+        }
+    }
+    for name in user_net::names()?.iter().filter(|name| name.starts_with(&format!("hg-{id}-"))) {
+        let dir = UserNetDir::named(name);
+        if let Err(error) = dir.end().and_then(|()| dir.remove()) {
             cleaned.failures.push(error.to_string());
         }
     }

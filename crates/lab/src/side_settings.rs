@@ -200,7 +200,8 @@ fn possible(shape: &Shape) -> Result<(), SpecError> {
     if shape.cni.is_some() && uses(&shape.settings, |lives| matches!(lives, Lives::Route(_))) {
         return Err(refused("routes", "CNI plugins make them, so they are not known in advance"));
     }
-    if shape.path.reach == Reach::PublishedPort && uses(&shape.settings, |lives| lives == Lives::Notrack) {
+    let is_translated = shape.path.reach == Reach::PublishedPort && shape.path.attach.relay_mtu().is_none();
+    if is_translated && uses(&shape.settings, |lives| lives == Lives::Notrack) {
         return Err(refused(
             "notrack",
             "a published port is translated, which needs connections to be tracked",

@@ -8,6 +8,7 @@ mod own_stack;
 mod rdma;
 mod redirect;
 mod specs;
+mod user_nets;
 mod wires;
 
 use std::collections::BTreeSet;
@@ -110,6 +111,7 @@ impl Topology {
         let sites = ByRole::make(|part| (*homes.of(part), pods.of(part), processes.of(part)));
         side_settings::extend(&shape, &sites, &mut plan, there.as_mut())?;
         redirect::plan(&shape, &processes, &mut plan);
+        user_nets::place(&pods, &shape.cpus, &mut plan);
         let address = match shape.is_in_container(SocketRole::Server) {
             true => path.address_of(homes.server, &pods.server, shape.family, shape.server_port())?,
             false => SocketAddr::new(on_underlay(homes.server, shape.family), SERVER_PORT),

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use linux::{
-    FdbEntry, IfName, Link, Mac, Neighbour, RdmaLink, Route, UserNet, WireGuardPeer, XfrmPolicy, XfrmState, nft,
+    FdbEntry, IfName, Link, Mac, Neighbour, RdmaLink, Route, UserNet, WireGuardPeer, XfrmPolicy, XfrmState,
+    nft,
 };
 use serde::{Deserialize, Serialize};
 
@@ -128,7 +129,7 @@ pub enum Step {
     /// Make a link or a tunnel to another node a port of such a bridge.
     AddOvsPort(OvsPort),
     /// Start a process in the step's place, a node, that makes a tap link in a pod and carries the pod's connections by
-    /// sockets of its own. Refused where the pod has a link of that name.
+    /// sockets of its own. Refused where the pod has a link of that name, or its loopback is down.
     StartUserNet(UserNet),
     /// Do a step that several units want: the first does it, later ones find it so, and the last that is undone takes
     /// it back. Two that want it differently: an error that names the other. A value that is so already is not written.

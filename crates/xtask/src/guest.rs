@@ -233,7 +233,7 @@ const EMULATOR_FAILURES_MAX: u32 = 2;
 /// lack.
 const NICS: [Nic; 3] = [Nic::Virtio { queues: 4 }, Nic::Igb, Nic::Vmxnet3];
 /// Environment variables that tests read. They are passed on to the guest.
-const VARIABLES: [&str; 4] = ["CI", "HOSTGAP_KILLS", "HOSTGAP_NGINX", "HOSTGAP_OVS"];
+const VARIABLES: [&str; 5] = ["CI", "HOSTGAP_KILLS", "HOSTGAP_NGINX", "HOSTGAP_OVS", "HOSTGAP_ROOTLESS"];
 /// The data paths that could not run natively. Tests in a guest that go through all data paths use only
 /// these.
 const MISSED: &str = "HOSTGAP_PATHS";

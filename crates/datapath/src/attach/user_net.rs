@@ -14,7 +14,8 @@ use crate::draft::Draft;
 use crate::links;
 use crate::trace::{PacketCounter, PacketDirection, Traces};
 use crate::{
-    Addresses, Attach, Family, NodeSpec, Pod, Protocol, PublishedPort, ReceiveLimit, SpecError, Talk, Trace, With,
+    Addresses, Attach, Family, NodeSpec, Pod, Protocol, PublishedPort, ReceiveLimit, SpecError, Talk, Trace,
+    With,
 };
 
 pub(crate) const PASTA: UserMode = UserMode { program: Program::Pasta };
@@ -25,10 +26,8 @@ pub(crate) const SLIRP4NETNS: UserMode = UserMode { program: Program::Slirp4netn
 const MTU: u32 = 65_520;
 /// The network that slirp4netns is to its pods by default, and its own address there.
 const SLIRP: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 2, 0), 24);
-const SLIRP_GATEWAY: Addresses = Addresses {
-    v4: Some(Ipv4Addr::new(10, 0, 2, 2)),
-    v6: Some(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2)),
-};
+const SLIRP_GATEWAY: Addresses =
+    Addresses { v4: Some(Ipv4Addr::new(10, 0, 2, 2)), v6: Some(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2)) };
 /// The Ethernet address that it has there: `52:55`, and its IPv4 address (`special_ethaddr` of libslirp).
 const SLIRP_MAC: Mac = Mac([0x52, 0x55, 10, 0, 2, 2]);
 
@@ -97,9 +96,8 @@ impl Attach for UserMode {
     }
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
-        let mut outside = Draft::at(&node.place, node.families());
-        outside.step(Step::StartUserNet(self.process(node, pod, mtu)?));
-        let mut plan = outside.into_plan();
+        let mut plan = Plan::new();
+        plan.push(&node.place, Step::StartUserNet(self.process(node, pod, mtu)?));
 
         let mut inside = Draft::at(&pod.place, node.families());
         inside.step(SetLinkMtu { link: pod.ifname.clone(), mtu });
@@ -111,7 +109,7 @@ impl Attach for UserMode {
             Program::Pasta => (node.gateways_of(pod), links::node_end_mac(node, pod)),
             Program::Slirp4netns => (SLIRP_GATEWAY.only(pod.addresses.families()), SLIRP_MAC),
         };
-        // A question would be answered. But what the process sends first is answered at once then.
+        // Otherwise the first packets would wait for a question and its answer.
         inside.neighbours(&pod.ifname, hops.iter(), mac);
         inside.routes_via_onlink(&pod.ifname, &node.destinations(pod), &hops);
         inside.own_routes(pod, &hops, true);
@@ -145,10 +143,9 @@ impl UserMode {
                 gateway_mac: links::node_end_mac(node, pod),
                 wire: node.wire.clone(),
             },
-            Program::Slirp4netns => UserNetProgram::Slirp4netns {
-                address: pod.addresses.v4,
-                ipv6: pod.addresses.v6.is_some(),
-            },
+            Program::Slirp4netns => {
+                UserNetProgram::Slirp4netns { address: pod.addresses.v4, ipv6: pod.addresses.v6.is_some() }
+            }
         };
         Ok(UserNet {
             name: format!("{}-p{}", node.programs(), pod.id),

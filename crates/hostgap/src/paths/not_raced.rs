@@ -25,7 +25,7 @@ struct Cards {
     rdma: Vec<RdmaName>,
 }
 
-pub(super) const NOT_RACED: [NotRaced; 5] = [
+pub(super) const NOT_RACED: [NotRaced; 6] = [
     NotRaced {
         name: "zero-copy",
         stands_for: "AF_XDP with the buffers of a card's driver",
@@ -65,6 +65,16 @@ pub(super) const NOT_RACED: [NotRaced; 5] = [
                 .to_owned()
         },
         instead: "ovs-dpdk+direct with stack vhost-user: such a switch, and a server with a stack of its own in a pod's place",
+    },
+    NotRaced {
+        name: "gvisor",
+        stands_for: "containers in gVisor (runsc), whose kernel in user space has a network stack of its own",
+        why: |_| {
+            "the runsc of Debian 12 takes each namespace for the machine's first one from Linux 6.11 on, and starts nothing with \
+             its own network there"
+                .to_owned()
+        },
+        instead: "pasta and slirp4netns, networks in user space of containers that keep the kernel's sockets",
     },
 ];
 

@@ -29,6 +29,10 @@ impl BuiltTopology {
         dir: &Path,
     ) -> Result<BuiltTopology, LabError> {
         let mut topology = Topology::plan(shape)?;
+        // No thread of a stream sleeps, and what is before them would starve them.
+        if !staffing.workload.kind.is_stream() {
+            topology.schedule(staffing.scheduling);
+        }
         let prefix = topology.shape.prefix.clone();
         let applied = AppliedPlan::begin(name, &prefix, dir, |dir| topology.keep_keys(dir))?;
         let mut built = BuiltTopology {

@@ -85,6 +85,9 @@ fn of_path(path: &DataPath, router: Option<IpAddr>) -> Option<String> {
     if path.needs().iter().any(is_switch) {
         return Some("a machine has one Open vSwitch, which is its own".to_owned());
     }
+    if path.attach.relay_mtu().is_some() {
+        return Some("the processes of its pods would have the CPUs of a whole machine".to_owned());
+    }
     if path.between == Between::Router {
         return Some("it needs the route table of a cloud".to_owned());
     }

@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use lab::Home;
+use lab::{Home, Topology};
 use linux::features::{self, Feature};
-use linux::{Netns, NetnsName, netns, ovs};
+use linux::{Netns, NetnsName, netns, ovs, user_net};
 use plan::switching::OvsSwitch;
 use plan::{Journal, Kernel, Place, Placed, Plan, Step, UnitState};
+
+use crate::standing::shape;
 
 /// Waits for the owner's lock. A child that another test just forked holds it until it executes its program.
 fn await_death(home: &Home) {
@@ -75,6 +77,38 @@ fn the_switches_of_a_dead_owner_end() {
     assert_eq!((cleaned[0].processes, cleaned[0].namespaces), (4, 2), "{cleaned:?}");
     assert_eq!(ovs::switches().unwrap(), [] as [String; 0]);
     assert!(netns::list().unwrap().iter().all(|name| !name.as_str().starts_with(&format!("hg-{id}-"))));
+}
+
+/// As with switches: one is in the owner's journal, and the other was started by a process that was killed.
+#[test]
+fn the_processes_of_a_dead_owners_pods_end() {
+    let facts = features::probe().unwrap();
+    for (name, feature) in [("pasta", Feature::Pasta), ("slirp4netns", Feature::Slirp4netns)] {
+        if let Some(why) = facts.missing.get(&feature) {
+            testkit::skip(&format!("no {name}: {why}"));
+            continue;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::at(root.path());
+        let claim = home.claim().unwrap();
+        let shape = shape(datapath::find(name).unwrap(), claim.id(), false);
+        let plan = Topology::plan(shape).unwrap().plan;
+        let mut kernel = Kernel::new().unwrap();
+        let of_client = plan.steps.iter().position(|placed| matches!(placed.step, Step::StartUserNet(_)));
+        let (journaled, rest) = plan.steps.split_at(of_client.unwrap() + 1);
+        let mut journal = Journal::create(&claim.dir().join("a.journal")).unwrap();
+        plan::apply(&Plan { steps: journaled.to_vec() }, &mut journal, &mut kernel).unwrap();
+        let of_server = rest.iter().find(|placed| matches!(placed.step, Step::StartUserNet(_)));
+        plan::by_hand(of_server.unwrap(), &mut kernel).unwrap();
+        assert_eq!(user_net::names().unwrap().len(), 2);
+
+        drop((claim, journal, kernel));
+        await_death(&home);
+        let cleaned = home.clean().unwrap();
+        assert!(cleaned.len() == 1 && cleaned[0].failures.is_empty(), "{cleaned:?}");
+        assert_eq!(cleaned[0].processes, 2, "{cleaned:?}");
+        assert_eq!(user_net::names().unwrap(), [] as [String; 0]);
+    }
 }
 
 #[test]

@@ -94,7 +94,8 @@ impl Switch {
 
     /// Whether both daemons run.
     pub fn is_alive(&self) -> bool {
-        let is_alive = |name: &&str| daemon::is_alive(&self.dir.join(format!("{name}.pid")), &self.mark(name));
+        let is_alive =
+            |name: &&str| daemon::is_alive(&self.dir.join(format!("{name}.pid")), &self.mark(name));
         [SERVER, SWITCH].iter().all(is_alive)
     }
 

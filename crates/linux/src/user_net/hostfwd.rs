@@ -42,7 +42,9 @@ pub(super) fn add(net: &UserNet, port: ForwardedPort) -> Result<()> {
     let answer = ask(net, &request).attempt(attempted)?;
     match serde_json::from_str::<Value>(&answer) {
         Ok(answer) if answer.get("return").is_some() => Ok(()),
-        Ok(_) | Err(_) => Err(Error::new(attempted(), io::Error::other(format!("slirp4netns answered {answer}")))),
+        Ok(_) | Err(_) => {
+            Err(Error::new(attempted(), io::Error::other(format!("slirp4netns answered {answer}"))))
+        }
     }
 }
 

@@ -148,7 +148,8 @@ impl UserNet {
                 args
             }
             UserNetProgram::Slirp4netns { ipv6, .. } => {
-                let mut args = vec![self.mark(), "--netns-type=path".to_owned(), format!("--mtu={}", self.mtu)];
+                let mut args =
+                    vec![self.mark(), "--netns-type=path".to_owned(), format!("--mtu={}", self.mtu)];
                 args.extend(ipv6.then(|| "--enable-ipv6".to_owned()));
                 let shut =
                     ["--disable-host-loopback", "--disable-dns", "--enable-sandbox", "--enable-seccomp"];
@@ -280,6 +281,8 @@ mod tests {
         }
         net.ports.clear();
         let args = net.args();
-        assert!(["--tcp-ports=none", "--udp-ports=none"].iter().all(|none| args.iter().any(|arg| arg == none)));
+        assert!(
+            ["--tcp-ports=none", "--udp-ports=none"].iter().all(|none| args.iter().any(|arg| arg == none))
+        );
     }
 }

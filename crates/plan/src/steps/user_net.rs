@@ -1,6 +1,6 @@
 //! The network of a pod in user mode: a process in the node's namespace, and a link that it makes in the pod's.
 
-use linux::UserNet;
+use linux::{IfName, UserNet};
 
 use super::{Effect, MovedBack, Past, UndoOutcome, absent};
 use crate::entry::{Before, Undone};
@@ -15,7 +15,8 @@ use crate::{Kernel, Place};
 pub(super) struct StartUserNet<'s>(pub(super) &'s UserNet);
 
 impl Effect for StartUserNet<'_> {
-    /// A link of its name would be taken over by the process, if it is one of kind tun.
+    /// A link of its name would be taken over by the process, if it is one of kind tun. pasta brings up the pod's loopback,
+    /// which keeps its addresses when it is down again.
     fn before(&self, kernel: &mut Kernel, _: &Place) -> Result<Before, StepError> {
         let UserNet { link, pod, .. } = self.0;
         let dir = self.0.dir();
@@ -27,8 +28,16 @@ impl Effect for StartUserNet<'_> {
         let pod = Place::from(pod.clone());
         if kernel.at(&pod)?.netlink.link(link)?.is_some() {
             let what = format!("link {link} in {pod}");
-            let remedy = format!("remove it if it is not needed: {}", inside(&pod, &format!("ip link del {link}")));
+            let remedy =
+                format!("remove it if it is not needed: {}", inside(&pod, &format!("ip link del {link}")));
             return Err(StepError::Exists { what, remedy });
+        }
+        let loopback = IfName::new("lo").expect("lo is a valid name");
+        if kernel.at(&pod)?.netlink.link(&loopback)?.is_none_or(|loopback| !loopback.up) {
+            let remedy = inside(&pod, "ip link set dev lo up");
+            let why =
+                format!("the loopback of {pod} is down, and undo could not leave it as it is: {remedy}");
+            return Err(StepError::Refused { why });
         }
         Ok(Before::Absent)
     }

@@ -33,5 +33,6 @@ mod show;
 mod splice;
 mod transactions;
 mod translations;
+mod user_net;
 mod wireguard;
 mod xfrm;

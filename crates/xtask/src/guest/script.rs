@@ -28,7 +28,7 @@ for file in /bin /sbin /lib /lib64 $programs $libraries /etc/ld.so.cache /etc/ip
 done
 "#;
 /// Programs that this machine does not have installed are in a directory of their own.
-const FETCHED: &str = "PATH=$PATH${HOSTGAP_OVS:+:$HOSTGAP_OVS}\n";
+const FETCHED: &str = "PATH=$PATH${HOSTGAP_OVS:+:$HOSTGAP_OVS}${HOSTGAP_ROOTLESS:+:$HOSTGAP_ROOTLESS}\n";
 /// The beginning of lines that come from the script and not from a test.
 const MARK: &str = "@@hostgap";
 /// Runs the tests one after the other. Its arguments are the folder, binary and name of each.
