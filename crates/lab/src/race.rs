@@ -123,7 +123,7 @@ impl Race {
         if machines.is_none() {
             prove(&mut contenders, facts, whose)?;
         }
-        possible::families::leave_out(&mut contenders, experiment.workload.ipv6)?;
+        possible::relays::leave_out(&mut contenders, &experiment.workload)?;
         possible::wires::leave_out(&mut contenders, &experiment.underlay, facts)?;
         possible::proxies::leave_out(&mut contenders, options.nginx.as_deref(), facts)?;
         possible::packets::leave_out(&mut contenders)?;

@@ -63,7 +63,10 @@ fn paths_are_listed_as_the_program_knows_them() {
     assert_eq!(of("bridge+vxlan")["in_container"], serde_json::json!(["server"]));
     assert_eq!(of("host")["in_container"], serde_json::json!([]));
     let table = stdout(&sandbox.hostgap(&["paths"]));
-    assert!(table.contains("With only the client in a container: docker, bridge+direct,"), "{table}");
+    assert!(
+        table.contains("With only the client in a container: docker, pasta, slirp4netns, bridge+direct,"),
+        "{table}"
+    );
     assert!(datapath::ALL.iter().all(|path| table.contains(path.name)), "{table}");
 }
 

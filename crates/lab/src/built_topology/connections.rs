@@ -1,6 +1,9 @@
 //! The client's side of a topology that stands: the connections that stay open between trials.
 
+use std::time::Duration;
+
 use datapath::SocketRole;
+use linux::features::Feature;
 use load::{Client, Pool, Target};
 use record::{Load, Void};
 
@@ -26,12 +29,19 @@ impl BuiltTopology {
             open: &|target: &Target, pool: Pool| inside.run(|| Client::open(target, pool)),
             threads: self.topology.shape.cpus.client.len(),
             ready: self.ready_limit(),
-            connect: self.patience().connect(),
+            connect: self.patience().connect() + self.backlog_patience(),
             check: &mut || BuiltTopology::check_server(self),
         };
         let opened = pools.open(&target, body_bytes, connections, opening);
         self.pools = pools;
         opened
+    }
+
+    /// slirp4netns listens with a backlog of one: of connections that are opened at once a few are accepted, and the SYNs
+    /// of the others are sent again each second.
+    fn backlog_patience(&self) -> Duration {
+        let is_slow = self.topology.shape.path.needs().contains(&Feature::Slirp4netns);
+        if is_slow { Duration::from_secs(30) } else { Duration::ZERO }
     }
 
     /// The client's connections, which ask for answers of a size from now on.

@@ -6,10 +6,10 @@
 //! version of IP, other machines. What a data path's control group forbids is asked of a planned topology, by the race itself.
 
 pub(crate) mod cards;
-pub(crate) mod families;
 pub(crate) mod machines;
 pub(crate) mod packets;
 pub(crate) mod proxies;
+pub(crate) mod relays;
 pub(crate) mod verbs;
 pub(crate) mod wires;
 

@@ -7,7 +7,7 @@ use record::{Entrant, Header, Placement, WorkloadKind};
 use super::Race;
 use crate::candidate::Contender;
 use crate::machine::machine;
-use crate::possible::families;
+use crate::possible::relays;
 use crate::{LabError, Topology};
 
 impl Race {
@@ -117,7 +117,7 @@ impl Race {
     pub(super) fn entrant(&self, contender: &Contender) -> Result<Entrant, LabError> {
         let can_run = contender.races();
         // What machines lack may be what the plan would be made of, and there is none for a family without callers.
-        let is_called = families::unmet(contender, self.experiment.workload.ipv6).is_none();
+        let is_called = relays::uncalled(contender, self.experiment.workload.ipv6).is_none();
         let is_planned = can_run || (self.options.machines.is_none() && is_called);
         let topology = is_planned.then(|| Topology::plan(self.shape(contender, None))).transpose()?;
         let known = topology.as_ref().filter(|_| contender.is_known());
