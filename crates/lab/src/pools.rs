@@ -36,6 +36,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) ready: Duration,
     /// How long a few connections may take.
     pub(crate) connect: Duration,
+    /// Another program accepts them in the server's place, so that one that stands is no proof of a server.
+    pub(crate) relayed: bool,
     /// An error if the server has ended, so that it is waited for in vain.
     pub(crate) check: &'a mut dyn FnMut() -> Result<(), LabError>,
 }
@@ -86,7 +88,8 @@ impl Pools {
         let mut patience = KNOCK;
         loop {
             let connected = (opening.open)(target, pool)?;
-            let error = match connected.and_then(|client| answered(client, target, patience)) {
+            let error = match connected.and_then(|client| answered(client, target, patience, opening.relayed))
+            {
                 Ok(client) => return Ok(client),
                 Err(error) => error,
             };
@@ -115,9 +118,17 @@ impl Pools {
     }
 }
 
-/// A client whose server answers within a time. A datagram socket connects even if no server is there yet.
-fn answered(mut client: Client, target: &Target, within: Duration) -> Result<Client, LoadError> {
-    let Address::Udp(_) = target.address else { return Ok(client) };
+/// A client whose server answers within a time. A datagram socket connects even if no server is there yet, and so does
+/// any by way of a relay.
+fn answered(
+    mut client: Client,
+    target: &Target,
+    within: Duration,
+    relayed: bool,
+) -> Result<Client, LoadError> {
+    if !relayed && !matches!(target.address, Address::Udp(_)) {
+        return Ok(client);
+    }
     let run = Run { drain: within, ..Run::new(Schedule::Saturate, KNOCK) };
     let outcome = load::run(std::slice::from_mut(&mut client), &run)?;
     if outcome.answered > 0 {

@@ -30,6 +30,7 @@ impl BuiltTopology {
             threads: self.topology.shape.cpus.client.len(),
             ready: self.ready_limit(),
             connect: self.patience().connect() + self.backlog_patience(),
+            relayed: self.topology.shape.path.attach.relay_mtu().is_some(),
             check: &mut || BuiltTopology::check_server(self),
         };
         let opened = pools.open(&target, body_bytes, connections, opening);

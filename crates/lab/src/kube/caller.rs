@@ -46,6 +46,7 @@ impl Caller {
                 threads: caller.cpus.len(),
                 ready: READY,
                 connect: Wires::default().patience().connect(),
+                relayed: false,
                 check: &mut || Ok(()),
             };
             caller.pools.open(&target, body_bytes, caller.workload.connections, opening)?;
