@@ -2,8 +2,9 @@
 //!
 //! Each race, and each topology that was left standing, is a unit of the lab's book ([`plan::Book`]): a directory
 //! `/run/hostgap/lab/<id>` with its journals and its servers' files. Its namespaces are called `hg-<id>-…`, and its
-//! programs, its switches and its pods' user-mode networks are under such names, so that all are found even if a journal is damaged. Ids are all of
-//! one length: none begins with another, and so no name of one owner looks like that of another.
+//! programs, its switches and its pods' user-mode networks are under such names, so that all are found even if a
+//! journal is damaged. Ids are all of one length: none begins with another, and so no name of one owner looks like that
+//! of another.
 
 mod sweep;
 

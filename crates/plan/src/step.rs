@@ -130,7 +130,7 @@ pub enum Step {
     AddOvsPort(OvsPort),
     /// Start a process in the step's place, a node, that makes a tap link in a pod and carries the pod's connections by
     /// sockets of its own. Refused where the pod has a link of that name, or its loopback is down.
-    StartUserNet(UserNet),
+    StartUserNet(Box<UserNet>),
     /// Do a step that several units want: the first does it, later ones find it so, and the last that is undone takes
     /// it back. Two that want it differently: an error that names the other. A value that is so already is not written.
     /// Not for [`Step::AddNetns`] and [`Step::MoveLink`].

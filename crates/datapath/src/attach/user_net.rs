@@ -97,7 +97,7 @@ impl Attach for UserMode {
 
     fn pod(&self, node: &NodeSpec, pod: &Pod, mtu: u32) -> Result<Plan, SpecError> {
         let mut plan = Plan::new();
-        plan.push(&node.place, Step::StartUserNet(self.process(node, pod, mtu)?));
+        plan.push(&node.place, Step::StartUserNet(Box::new(self.process(node, pod, mtu)?)));
 
         let mut inside = Draft::at(&pod.place, node.families());
         inside.step(SetLinkMtu { link: pod.ifname.clone(), mtu });
@@ -117,7 +117,8 @@ impl Attach for UserMode {
         Ok(plan)
     }
 
-    /// Between two pods of a node the processes of both speak over its loopback, which counts what it sends as received.
+    /// Between two pods of a node the processes of both speak over its loopback, which counts what it sends as
+    /// received.
     fn traces(&self, node: &NodeSpec, pod: &Pod, talk: Talk) -> Vec<Trace> {
         let mut traces = Traces::default();
         traces.outward(&pod.place, &pod.ifname, talk);

@@ -38,8 +38,8 @@ impl BuiltTopology {
         opened
     }
 
-    /// slirp4netns listens with a backlog of one: of connections that are opened at once a few are accepted, and the SYNs
-    /// of the others are sent again each second.
+    /// slirp4netns listens with a backlog of one: of connections that are opened at once a few are accepted, and the
+    /// SYNs of the others are sent again each second.
     fn backlog_patience(&self) -> Duration {
         let is_slow = self.topology.shape.path.needs().contains(&Feature::Slirp4netns);
         if is_slow { Duration::from_secs(30) } else { Duration::ZERO }

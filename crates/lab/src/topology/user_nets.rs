@@ -25,7 +25,7 @@ impl Topology {
 
 fn processes(plan: &mut Plan) -> impl Iterator<Item = &mut UserNet> {
     plan.steps.iter_mut().filter_map(|placed| match &mut placed.step {
-        Step::StartUserNet(net) => Some(net),
+        Step::StartUserNet(net) => Some(net.as_mut()),
         _ => None,
     })
 }

@@ -7,36 +7,21 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::setup::{self, ForwardedPort, UserNet, UserNetProgram};
+use super::setup::{self, ForwardedPort, UserNet};
 use crate::error::Attempt;
 use crate::{Error, Result};
 
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is asked for a port to lead to the pod.
-pub(super) fn request(net: &UserNet, port: ForwardedPort) -> Option<Value> {
-    let UserNetProgram::Slirp4netns { address, .. } = net.program else { return None };
-    let mut arguments = json!({
-        "proto": port.protocol.name(),
-        "host_addr": port.address.map_or_else(|| "0.0.0.0".to_owned(), |at| at.to_string()),
-        "host_port": port.port,
-        "guest_port": port.to,
-    });
-    if let (Some(address), Some(arguments)) = (address, arguments.as_object_mut()) {
-        arguments.insert("guest_addr".to_owned(), json!(address.to_string()));
-    }
-    Some(json!({ "execute": "add_hostfwd", "arguments": arguments }))
-}
-
 pub(super) fn connect(net: &UserNet) -> io::Result<UnixStream> {
     UnixStream::connect(net.dir().path().join(setup::SOCKET))
 }
 
 pub(super) fn add(net: &UserNet, port: ForwardedPort) -> Result<()> {
-    let Some(request) = request(net, port) else { return Ok(()) };
+    let Some(request) = net.hostfwd(port) else { return Ok(()) };
     let attempted =
         || format!("lead port {} of {} to port {} of the pod", port.port, port.protocol.name(), port.to);
     let answer = ask(net, &request).attempt(attempted)?;

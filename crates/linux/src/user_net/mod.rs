@@ -1,5 +1,5 @@
-//! A network of a pod in user mode: a process in a node's namespace that has a tap link in the pod's, takes what the pod
-//! sends there, and sends it anew by sockets of its own. Rootless containers have theirs by pasta or by slirp4netns.
+//! A network of a pod in user mode: a process in a node's namespace that has a tap link in the pod's, takes what the
+//! pod sends there, and sends it anew by sockets of its own. Rootless containers have theirs by pasta or slirp4netns.
 //!
 //! The process makes the link, and takes it along when it ends. What is to be configured at the link, addresses and
 //! routes, is left to others. The process is known by its command line, which names a directory of ours.

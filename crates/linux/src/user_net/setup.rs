@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::{UserNetDir, hostfwd};
+use super::UserNetDir;
 use crate::cpu::Scheduling;
 use crate::{CpuSet, IfName, Mac, NetnsRef};
 
@@ -160,6 +161,21 @@ impl UserNet {
         }
     }
 
+    /// What slirp4netns is asked at its socket so that a port leads to the pod; pasta has it in its arguments.
+    pub(super) fn hostfwd(&self, port: ForwardedPort) -> Option<Value> {
+        let UserNetProgram::Slirp4netns { address, .. } = self.program else { return None };
+        let mut arguments = json!({
+            "proto": port.protocol.name(),
+            "host_addr": port.address.map_or_else(|| "0.0.0.0".to_owned(), |at| at.to_string()),
+            "host_port": port.port,
+            "guest_port": port.to,
+        });
+        if let (Some(address), Some(arguments)) = (address, arguments.as_object_mut()) {
+            arguments.insert("guest_addr".to_owned(), json!(address.to_string()));
+        }
+        Some(json!({ "execute": "add_hostfwd", "arguments": arguments }))
+    }
+
     /// Without any it would look for ports at which the pod listens, and lead to those.
     fn pasta_ports(&self) -> Vec<String> {
         let mut args = Vec::new();
@@ -197,7 +213,7 @@ impl UserNet {
                 let (log, pid, socket) = (self.file(LOG), self.file(PID), self.file(SOCKET));
                 let started = format!("sh -c '{typed} </dev/null >{log} 2>&1 & echo $! >{pid}'");
                 let awaited = format!("until test -S {socket}; do sleep 0.1; done");
-                let requests = self.ports.iter().filter_map(|port| hostfwd::request(self, *port));
+                let requests = self.ports.iter().filter_map(|port| self.hostfwd(*port));
                 let asked = requests.map(|request| format!("echo '{request}' | nc -U {socket}"));
                 [made, inside(&started), awaited].into_iter().chain(asked).collect()
             }

@@ -15,8 +15,8 @@ use crate::{Kernel, Place};
 pub(super) struct StartUserNet<'s>(pub(super) &'s UserNet);
 
 impl Effect for StartUserNet<'_> {
-    /// A link of its name would be taken over by the process, if it is one of kind tun. pasta brings up the pod's loopback,
-    /// which keeps its addresses when it is down again.
+    /// A link of its name would be taken over by the process, if it is one of kind tun. pasta brings up the pod's
+    /// loopback, which keeps its addresses when it is down again.
     fn before(&self, kernel: &mut Kernel, _: &Place) -> Result<Before, StepError> {
         let UserNet { link, pod, .. } = self.0;
         let dir = self.0.dir();

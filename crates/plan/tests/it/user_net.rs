@@ -12,8 +12,8 @@ use testkit::require_root;
 use crate::sample::{ifname, ip, veth};
 use crate::scene::Scene;
 
-/// A wire with an address in `away`, and a process there for the link `hgtap7` of `home`. `None`, with the skip recorded,
-/// if this machine lacks the program.
+/// A wire with an address in `away`, and a process there for the link `hgtap7` of `home`. `None`, with the skip
+/// recorded, if this machine lacks the program.
 fn plan(scene: &Scene, name: &str) -> Option<Plan> {
     let [node, pod] = [scene.sample.away(), scene.sample.home()];
     let wire = ifname("hgq8");
@@ -48,7 +48,7 @@ fn plan(scene: &Scene, name: &str) -> Option<Plan> {
     plan.push(&node, veth("hgq8", "hgq9", None));
     plan.push(&node, SetLinkUp { link: wire.clone() });
     plan.push(&node, Step::AddAddress { link: wire, address: "192.0.2.1/24".parse().unwrap() });
-    plan.push(&node, Step::StartUserNet(net));
+    plan.push(&node, Step::StartUserNet(Box::new(net)));
     plan.push(&pod, SetLinkUp { link: ifname("hgtap7") });
     Some(plan)
 }
