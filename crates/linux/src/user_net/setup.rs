@@ -152,8 +152,9 @@ impl UserNet {
                 let mut args =
                     vec![self.mark(), "--netns-type=path".to_owned(), format!("--mtu={}", self.mtu)];
                 args.extend(ipv6.then(|| "--enable-ipv6".to_owned()));
-                let shut =
-                    ["--disable-host-loopback", "--disable-dns", "--enable-sandbox", "--enable-seccomp"];
+                // Not `--enable-sandbox`: where mounts are shared, as systemd has them, it takes those below /run/netns
+                // away from the whole machine.
+                let shut = ["--disable-host-loopback", "--disable-dns", "--enable-seccomp"];
                 args.extend(shut.map(str::to_owned));
                 args.extend([self.pod_path(), self.link.to_string()]);
                 args
@@ -273,7 +274,7 @@ mod tests {
             format!("mkdir -p -m 700 {dir}"),
             format!(
                 "ip netns exec n1 sh -c 'taskset --cpu-list 1 slirp4netns --api-socket={dir}/api --netns-type=path --mtu=65520 \
-                 --disable-host-loopback --disable-dns --enable-sandbox --enable-seccomp /run/netns/hg-x-server eth0 </dev/null \
+                 --disable-host-loopback --disable-dns --enable-seccomp /run/netns/hg-x-server eth0 </dev/null \
                  >{dir}/log 2>&1 & echo $! >{dir}/pid'"
             ),
             format!("until test -S {dir}/api; do sleep 0.1; done"),
