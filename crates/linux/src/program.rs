@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Where they are looked for beside `PATH`. Debian has `ovs-vswitchd` as an alternative in `/usr/sbin`, and the one with
-/// DPDK in a directory of its own.
+/// Where they are looked for beside `PATH`. Debian has `ovs-vswitchd` as an alternative in `/usr/sbin`, and the one
+/// with DPDK in a directory of its own.
 const PLACES: [&str; 3] = ["/usr/sbin", "/usr/bin", "/usr/lib/openvswitch-switch-dpdk"];
 
 /// The program of a name; else what has it: the name of the package in Debian.

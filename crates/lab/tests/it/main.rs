@@ -13,6 +13,7 @@ mod paths;
 mod profile;
 mod race;
 mod scenarios;
+mod servers;
 mod settings;
 mod standing;
 mod wan;
