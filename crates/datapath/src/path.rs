@@ -1,4 +1,7 @@
-//! The list of data paths, and what can be asked of each.
+//! What can be asked of a data path.
+
+mod checks;
+mod list;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,20 +9,12 @@ use std::net::SocketAddr;
 use linux::features::{Facts, Feature, Unmet};
 use plan::Plan;
 
-use crate::attach::{
-    BRIDGE, DOCKER as DOCKER_BRIDGE, EBPF, EBPF_POLICIES, EBPF_ROUTED, EBPF_SOCKMAP, EBPF_TUNNEL, ELSEWHERE,
-};
-use crate::attach::{
-    HOST as NODE_ITSELF, HOST_DEVICE, IPVLAN_L2, IPVLAN_L3, IPVLAN_L3S, MACVLAN as MACVLAN_LINK, NETKIT, OVS,
-    OVS_AF_XDP, OVS_DPDK, OVS_TUNNEL, PASTA, PTP, SLIRP4NETNS,
-};
+pub use self::list::{ALL, ATTACHES, BACKENDS, CNI, DEVICE};
 use crate::check::mtu_min;
 use crate::trace::{PacketDirection, Traces};
-use crate::transport::vxlan::VXLAN;
-use crate::transport::{DIRECT, IPSEC, ONLINK, OVS_GENEVE, OVS_VXLAN, VPC, VXLAN_METADATA, WIREGUARD};
 use crate::{
-    AntiSpoofing, Attach, End, Family, Limits, NodeSpec, Peer, Pod, Protocol, SocketRole, SpecError, Talk,
-    Trace, Transport, With, limit,
+    Attach, End, Family, NodeSpec, Peer, Pod, Protocol, SocketRole, SpecError, Talk, Trace, Transport, With,
+    limit,
 };
 
 /// A way from one pod to another, made of an attach and a transport.
@@ -67,158 +62,6 @@ pub enum Between {
     Wire,
     /// A router with a table that the transport writes ([`NodeSpec::router`]).
     Router,
-}
-
-/// Every data path, in display order.
-pub const ALL: &[DataPath] = &[
-    DataPath {
-        name: "host",
-        stands_for: "`--net=host`, the reference",
-        attach: &NODE_ITSELF,
-        transport: &ONLINK,
-        reach: Reach::Node,
-        between: Between::Wire,
-        enters: Enters::Always,
-    },
-    DataPath {
-        name: "docker",
-        stands_for: "Docker's default: a bridge with NAT and published ports",
-        attach: &DOCKER_BRIDGE,
-        transport: &ONLINK,
-        reach: Reach::PublishedPort,
-        between: Between::Wire,
-        enters: Enters::Always,
-    },
-    DataPath {
-        reach: Reach::PublishedPort,
-        enters: Enters::Named,
-        ..routed(
-            "pasta",
-            "rootless Podman since 5.0: a pod's connections by sockets of pasta",
-            &PASTA,
-            &ONLINK,
-        )
-    },
-    DataPath {
-        reach: Reach::PublishedPort,
-        enters: Enters::Named,
-        ..routed(
-            "slirp4netns",
-            "rootless Podman before 5.0, rootless Docker: a pod's connections by the TCP of slirp4netns",
-            &SLIRP4NETNS,
-            &ONLINK,
-        )
-    },
-    routed("bridge+direct", "flannel host-gw", &BRIDGE, &DIRECT),
-    DataPath {
-        between: Between::Router,
-        ..routed("bridge+vpc", "flannel aws-vpc: the route table of a cloud", &BRIDGE, &VPC)
-    },
-    routed("bridge+vxlan", "flannel vxlan", &BRIDGE, &VXLAN),
-    DataPath {
-        enters: Enters::Named,
-        ..routed("bridge+wireguard", "flannel wireguard", &BRIDGE, &WIREGUARD)
-    },
-    DataPath { enters: Enters::Named, ..routed("bridge+ipsec", "flannel ipsec", &BRIDGE, &IPSEC) },
-    routed("ptp+direct", "Calico without an overlay", &PTP, &DIRECT),
-    routed("ptp+vxlan", "Calico with VXLAN", &PTP, &VXLAN),
-    DataPath { enters: Enters::Named, ..routed("ptp+wireguard", "Calico with WireGuard", &PTP, &WIREGUARD) },
-    DataPath {
-        enters: Enters::Named,
-        ..routed("ptp+ipsec", "routed veth pairs with flannel ipsec", &PTP, &IPSEC)
-    },
-    routed("ebpf+direct", "Cilium with native routing", &EBPF, &DIRECT),
-    routed("ebpf+vxlan", "Cilium with VXLAN", &EBPF_TUNNEL, &VXLAN_METADATA),
-    DataPath {
-        enters: Enters::Named,
-        ..routed("ebpf+wireguard", "Cilium with WireGuard and legacy host routing", &EBPF_ROUTED, &WIREGUARD)
-    },
-    DataPath {
-        enters: Enters::Named,
-        ..routed("ebpf+ipsec", "Cilium with IPsec and legacy host routing", &EBPF_POLICIES, &IPSEC)
-    },
-    DataPath {
-        enters: Enters::Named,
-        ..routed(
-            "ebpf+sockmap",
-            "ebpf+direct with TCP cut short between pods of one node",
-            &EBPF_SOCKMAP,
-            &DIRECT,
-        )
-    },
-    routed("netkit+direct", "Cilium with netkit and native routing", &NETKIT, &DIRECT),
-    routed("macvlan", "macvlan on the node's wire", &MACVLAN_LINK, &ONLINK),
-    routed("ipvlan-l2", "ipvlan on the node's wire, switched", &IPVLAN_L2, &ONLINK),
-    routed("ipvlan-l3", "ipvlan routed, past the node's netfilter on the way in", &IPVLAN_L3, &DIRECT),
-    routed("ipvlan-l3s", "ipvlan routed, through the node's netfilter", &IPVLAN_L3S, &DIRECT),
-    DataPath {
-        enters: Enters::Named,
-        ..routed("ovs+direct", "Open vSwitch in each node, and routes between them", &OVS, &DIRECT)
-    },
-    DataPath {
-        enters: Enters::Named,
-        ..routed("ovs+vxlan", "Open vSwitch with VXLAN tunnels as ports", &OVS_TUNNEL, &OVS_VXLAN)
-    },
-    DataPath {
-        enters: Enters::Named,
-        ..routed("ovs+geneve", "Open vSwitch with GENEVE tunnels as ports", &OVS_TUNNEL, &OVS_GENEVE)
-    },
-    DataPath {
-        enters: Enters::Named,
-        ..routed(
-            "ovs-afxdp+direct",
-            "Open vSwitch in user space with ports of AF_XDP, and routes between nodes",
-            &OVS_AF_XDP,
-            &DIRECT,
-        )
-    },
-    DataPath {
-        enters: Enters::Named,
-        ..routed(
-            "ovs-dpdk+direct",
-            "Open vSwitch with DPDK, whose threads poll, and routes between nodes",
-            &OVS_DPDK,
-            &DIRECT,
-        )
-    },
-];
-
-/// What nodes do for pods that CNI plugins join to them: flannel host-gw without its bridge. It is in no list: alone it
-/// joins nothing, and a pod's address is what the plugins say.
-pub const CNI: DataPath = routed("cni", "CNI plugins on routes between nodes", &ELSEWHERE, &DIRECT);
-
-/// Each transport that an agent keeps on its node, alone: CNI plugins join the pods.
-pub const BACKENDS: &[DataPath] = &[
-    routed("direct", "flannel host-gw", &ELSEWHERE, &DIRECT),
-    routed("vxlan", "flannel vxlan", &ELSEWHERE, &VXLAN),
-    routed("wireguard", "flannel wireguard", &ELSEWHERE, &WIREGUARD),
-];
-
-/// Each attach alone, for nodes on which another program makes the routes to other nodes' pods, or none does.
-pub const ATTACHES: &[DataPath] = &[
-    routed("bridge", "bridge with flannel's rules", &BRIDGE, &ONLINK),
-    routed("ptp", "Calico's routed veth pair", &PTP, &ONLINK),
-    routed("ebpf", "Cilium's veth pair with programs", &EBPF, &ONLINK),
-    routed("netkit", "Cilium's netkit pair with programs", &NETKIT, &ONLINK),
-    routed("macvlan", "macvlan on the node's wire", &MACVLAN_LINK, &ONLINK),
-    routed("ipvlan-l2", "ipvlan on the node's wire, switched", &IPVLAN_L2, &ONLINK),
-    routed("ipvlan-l3", "ipvlan routed, past the node's netfilter on the way in", &IPVLAN_L3, &ONLINK),
-    routed("ipvlan-l3s", "ipvlan routed, through the node's netfilter", &IPVLAN_L3S, &ONLINK),
-];
-
-/// A device of the node handed to each pod. It is in no list: which device it is is said for each pod.
-pub const DEVICE: DataPath =
-    routed("host-device", "a card or a virtual function in the pod", &HOST_DEVICE, &ONLINK);
-
-/// A path on which pods are reached at their own addresses over one wire.
-const fn routed(
-    name: &'static str,
-    stands_for: &'static str,
-    attach: &'static dyn Attach,
-    transport: &'static dyn Transport,
-) -> DataPath {
-    let (reach, between, enters) = (Reach::Pod, Between::Wire, Enters::Always);
-    DataPath { name, stands_for, attach, transport, reach, between, enters }
 }
 
 impl fmt::Debug for DataPath {
@@ -306,103 +149,6 @@ impl DataPath {
     pub fn interface_plan(&self, node: &NodeSpec, pod: &Pod) -> Result<Plan, SpecError> {
         self.check_mac(node, pod)?;
         self.attach.interface(node, pod, self.pod_mtu(node)?)
-    }
-
-    fn check_node(&self, node: &NodeSpec) -> Result<(), SpecError> {
-        node.check()?;
-        self.check_anti_spoofing(node)?;
-        self.check_host_link(node)?;
-        if self.attach.leads_out() { node.check_pods_apart() } else { Ok(()) }
-    }
-
-    /// Refuses a check of what pods send where nothing on the node could make it.
-    fn check_anti_spoofing(&self, node: &NodeSpec) -> Result<(), SpecError> {
-        if node.network.anti_spoofing.is_some() && self.attach.anti_spoofing() == AntiSpoofing::Never {
-            return Err(SpecError {
-                what: format!("network {}", node.network.id),
-                why: format!(
-                    "the addresses of what its pods send are to be checked, and the attach {} of {} has no place for that",
-                    self.attach.name(),
-                    self.name
-                ),
-            });
-        }
-        Ok(())
-    }
-
-    /// Refuses a link of the node's own where it would be of no use.
-    fn check_host_link(&self, node: &NodeSpec) -> Result<(), SpecError> {
-        if node.network.host_link && !self.attach.takes_host_link() {
-            return Err(SpecError {
-                what: format!("network {}", node.network.id),
-                why: format!(
-                    "its nodes are to have a link beside their pods', which the attach {} of {} has no use for",
-                    self.attach.name(),
-                    self.name
-                ),
-            });
-        }
-        Ok(())
-    }
-
-    /// Refuses ports that its attach could not publish, and those by which nobody could call the pod.
-    fn check_published(&self, node: &NodeSpec, pod: &Pod) -> Result<(), SpecError> {
-        for port in &pod.published {
-            let families = port.address.map_or(pod.addresses.families().to_vec(), |at| vec![Family::of(at)]);
-            let refusals: Vec<_> =
-                families.iter().filter_map(|family| self.attach.refuses_callers(*family)).collect();
-            if let Some(why) = refusals.first().filter(|_| refusals.len() == families.len()) {
-                return Err(SpecError {
-                    what: format!("pod {} of node {}", pod.id, node.id),
-                    why: format!("it publishes port {}, and {why}", port.node),
-                });
-            }
-        }
-        match pod.published.first() {
-            Some(port) if !self.attach.publishes_ports() => Err(SpecError {
-                what: format!("pod {} of node {}", pod.id, node.id),
-                why: format!(
-                    "it publishes port {}, and the attach {} of {} publishes no ports",
-                    port.node,
-                    self.attach.name(),
-                    self.name
-                ),
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses a program in a pod's place where there is no switch that shares memory with it, and what is done at a
-    /// pod's link.
-    fn check_vhost_user(&self, node: &NodeSpec, pod: &Pod) -> Result<(), SpecError> {
-        let refused = |why: String| SpecError { what: format!("pod {} of node {}", pod.id, node.id), why };
-        if pod.vhost_user && !self.attach.takes_vhost_user() {
-            let attach = self.attach.name();
-            return Err(refused(format!(
-                "a program is to share memory with a switch, and the attach {attach} of {} has none that does",
-                self.name
-            )));
-        }
-        if pod.vhost_user && (pod.mac.is_some() || pod.limits != Limits::default()) {
-            return Err(refused(
-                "a program has its place, and there is no link whose rate or address could be set".to_owned(),
-            ));
-        }
-        Ok(())
-    }
-
-    /// Refuses an Ethernet address of the pod's own where it has the wire's.
-    fn check_mac(&self, node: &NodeSpec, pod: &Pod) -> Result<(), SpecError> {
-        match pod.mac {
-            Some(mac) if !self.attach.has_own_mac() => Err(SpecError {
-                what: format!("pod {} of node {}", pod.id, node.id),
-                why: format!(
-                    "its Ethernet address is to be {mac}, and pods of {} have that of the node's wire or device, or one that a process chooses",
-                    self.name
-                ),
-            }),
-            _ => Ok(()),
-        }
     }
 
     /// What is done on a node for each other node.

@@ -228,7 +228,7 @@ fn a_request_costs_the_server_what_the_workload_says() {
     let sandbox = sandbox();
     let costs = |cpu_us: u32| {
         let file = sandbox.out().join("costly.toml");
-        let workload = format!("workload = {{ connections = 4, cpu_us = {cpu_us} }}");
+        let workload = format!("workload = {{ connections = 1, cpu_us = {cpu_us} }}");
         let text = format!("schema = 1\nname = \"costly\"\nrates = [\"10%\"]\nbuilds = 1\n{workload}\n");
         std::fs::write(&file, text).unwrap();
         let file = file.to_str().unwrap();

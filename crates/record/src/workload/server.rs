@@ -37,3 +37,12 @@ impl HttpVersion {
         }
     }
 }
+
+impl std::str::FromStr for HttpVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HttpVersion, String> {
+        let found = [HttpVersion::Http10, HttpVersion::Http11].into_iter().find(|it| it.name() == text);
+        found.ok_or_else(|| format!("`{text}` is no version of HTTP: 1.0 or 1.1 is expected"))
+    }
+}

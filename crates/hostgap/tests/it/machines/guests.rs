@@ -157,7 +157,9 @@ fn guests() -> Option<Guests> {
         ip(&["-n", &switch, "address", "add", &address, "dev", bridge]);
     }
     config.push_str("Host a1\n  HostName 10.9.1.1\nHost b1\n  HostName 10.9.1.2\n");
-    std::fs::write(file("ssh_config"), config.replace("Host a b c absent", "Host *")).unwrap();
+    // A test that is killed takes its guests along, and what still speaks to them ends.
+    let all = "Host *\n  ServerAliveInterval 30";
+    std::fs::write(file("ssh_config"), config.replace("Host a b c absent", all)).unwrap();
     let program = file("hostgap");
     text(Command::new("strip").arg("-o").arg(&program).arg(HOSTGAP));
     let mut guests = Guests { guests: BTreeMap::new(), world, sandbox, vm, program };
