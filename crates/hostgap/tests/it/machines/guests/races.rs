@@ -9,8 +9,7 @@ use super::{Guests, State, guests, state_of};
 use crate::machines::visits;
 use crate::sandbox::{check, check_race, json, kill, until_within};
 
-/// Cards whose rings cannot be made larger than they are.
-const VIRTIO: &str = r#"
+const ENDLESS: &str = r#"
 schema = 1
 name = "cards of two machines"
 rounds = 1000
@@ -20,7 +19,10 @@ rates = [50]
 [workload]
 server = "hostgap"
 connections = 2
+"#;
 
+/// Cards whose rings cannot be made larger than they are.
+const VIRTIO: &str = r#"
 [[candidates]]
 path = "host"
 name = "set host"
@@ -39,16 +41,6 @@ tune = { channels = 1, rx_gro_hw = 0, rss_hash_fields = "udp4 sdfn udp6 sdfn", s
 
 /// Cards with rings, delays, and a table of flows of the driver's own.
 const IGB: &str = r#"
-schema = 1
-name = "other cards of the same machines"
-rounds = 1000
-builds = 2
-rates = [50]
-
-[workload]
-server = "hostgap"
-connections = 2
-
 [[candidates]]
 path = "host"
 name = "set host"
@@ -73,9 +65,10 @@ impl Guests {
         texts.map(|text| text.matches("{\"round\":{").count()).sum()
     }
 
-    fn experiment(&self, text: &str) -> String {
+    /// An experiment of these candidates that does not end by itself.
+    fn experiment(&self, candidates: &str) -> String {
         let file = self.sandbox.out().join("experiment.toml");
-        std::fs::write(&file, text).unwrap();
+        std::fs::write(&file, [ENDLESS, candidates].concat()).unwrap();
         file.display().to_string()
     }
 
