@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use ::lab::{Finished, Home, LabError, Race, RaceOptions};
-use ::record::{Experiment, HttpVersion, Steering, Until, WorkloadKind};
+use ::record::{Arrivals, Experiment, HttpVersion, Steering, Until, WorkloadKind};
 use anyhow::Context;
 use linux::CpuSet;
 use linux::cpu::Scheduling;
@@ -112,6 +112,10 @@ pub(crate) struct Args {
     /// Make every TLS handshake a full one: resume no session.
     #[arg(long)]
     no_session_reuse: bool,
+    /// How the requests of a rate are spread over time: at equal intervals, or at random (poisson), as those of many
+    /// users are. Each candidate of a round gets the same instants.
+    #[arg(long, value_name = "constant|poisson")]
+    arrivals: Option<Arrivals>,
     /// Objects that each client of `download` fetches in a trial.
     #[arg(long, value_name = "N")]
     objects: Option<u32>,

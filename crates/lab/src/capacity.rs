@@ -43,7 +43,7 @@ pub(crate) fn capacity(
             return Ok(None);
         }
         let rate_per_s = most * STEP.powi(step);
-        let load = Load { body_bytes, rate_per_s: Some(rate_per_s), of_capacity: None };
+        let load = Load::at_rate(body_bytes, rate_per_s);
         rest(method, slice);
         let counts = sample(subject, method, &load, slice)?;
         let in_time = counts.sent_in_schedule as f64 >= SUSTAINED * counts.intended as f64;
@@ -67,7 +67,7 @@ fn closed_loop(
 ) -> Result<Option<(Vec<f64>, Duration)>, LabError> {
     let shortest = subject.patience().slice(SLICE);
     let mut slice = shortest;
-    let saturate = Load { body_bytes, rate_per_s: None, of_capacity: None };
+    let saturate = Load::closed_loop(body_bytes);
     let mut samples_per_s = Vec::with_capacity(SAMPLES);
     while samples_per_s.len() < SAMPLES {
         if stop() {
@@ -113,7 +113,7 @@ pub(crate) fn without_capacity(experiment: &Experiment) -> Vec<Load> {
     let sizes = experiment.workload.body_bytes.iter().copied();
     sizes
         .flat_map(|body_bytes| {
-            rates().map(move |rate_per_s| Load { body_bytes, rate_per_s, of_capacity: None })
+            rates().map(move |rate_per_s| Load { rate_per_s, ..Load::closed_loop(body_bytes) })
         })
         .collect()
 }

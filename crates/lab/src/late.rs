@@ -93,11 +93,11 @@ struct Course {
 }
 
 /// What stays the same for all slices.
-struct Watch<'a> {
+struct Watch {
     programs: LatePrograms,
     witness: Witness,
     reasons: BTreeMap<u32, String>,
-    method: &'a Method,
+    method: Method,
 }
 
 /// The lowest rate of each body size. Without a rate no request is due, and so none is late.
@@ -124,11 +124,11 @@ pub(crate) fn late(
     stop: impl Fn() -> bool,
     emit: &mut dyn FnMut(Event),
 ) -> Result<Option<Vec<Late>>, LabError> {
-    let watch = Watch {
+    let mut watch = Watch {
         programs: LatePrograms::load(&CONFIG)?,
         witness: Witness::new(&method.cpus.all(), FINE)?,
         reasons: bpf::late::drop_reasons()?.into_iter().collect(),
-        method,
+        method: method.clone(),
     };
     let mut courses: BTreeMap<(usize, usize), Course> = BTreeMap::new();
     let visited = visit_all(runners, &lowest(loads), VISITS, rng, stop, |visit, rng| {
@@ -137,6 +137,8 @@ pub(crate) fn late(
         let course = courses
             .entry((load, entrant))
             .or_insert_with(|| Course::new(entrant, load, watch.programs.missing()));
+        // All have the same random arrivals in a turn, and others in the next.
+        watch.method.seed = method.seed.wrapping_add((done * VISITS / total) as u64);
         watch.visit(built, &loads[load], course, rng, emit)
     })?;
     if !visited {
@@ -145,7 +147,7 @@ pub(crate) fn late(
     Ok(Some(courses.into_values().map(Course::finish).collect()))
 }
 
-impl Watch<'_> {
+impl Watch {
     /// Two slices of a candidate, watched and not, in a random order.
     fn visit(
         &self,
@@ -182,7 +184,7 @@ impl Watch<'_> {
     /// A slice without the programs, and why it does not count.
     fn unwatched(&self, built: &mut BuiltTopology, load: &Load) -> Result<(Outcome, Option<Void>), LabError> {
         let slice = self.warm(built, load)?;
-        let outcome = run(built, self.method, load, slice, None)?;
+        let outcome = run(built, &self.method, load, slice, None)?;
         check(built)?;
         let void = unanswered_slice(load, &outcome);
         Ok((outcome, void))
@@ -201,7 +203,7 @@ impl Watch<'_> {
         self.witness.start()?;
         let mut exchanges = Vec::new();
         let mut log = |block: &[Exchange]| exchanges.extend_from_slice(block);
-        let outcome = run_with_log(built, self.method, load, slice, &mut log);
+        let outcome = run_with_log(built, &self.method, load, slice, &mut log);
         // After an error, too: it would watch the rest of the race.
         let stopped = self.witness.stop();
         let outcome = outcome?;
@@ -211,7 +213,7 @@ impl Watch<'_> {
         self.witness.look(&mut stood)?;
         check(built)?;
         let void = unanswered_slice(load, &outcome);
-        let answers = answers(&exchanges, built.clients(load.body_bytes), self.method);
+        let answers = answers(&exchanges, built.clients(load.body_bytes), &self.method);
         // A wait for another program is a cause of its own.
         stood.stalls.retain(|stall| stall.blocked_ns == 0);
         Ok((WatchedSlice { outcome, answers, seen, stood }, void))
@@ -222,8 +224,8 @@ impl Watch<'_> {
         let patience = built.topology.shape.wires.patience();
         let before = warmup(patience.warmup(self.method.warmup), load, connections(built, load.body_bytes));
         let slice = patience.slice(SLICE);
-        rest(self.method, before + slice);
-        run(built, self.method, load, before, None)?;
+        rest(&self.method, before + slice);
+        run(built, &self.method, load, before, None)?;
         Ok(slice)
     }
 }
@@ -259,7 +261,7 @@ impl Course {
         }
     }
 
-    fn take(&mut self, slice: WatchedSlice, watch: &Watch<'_>) {
+    fn take(&mut self, slice: WatchedSlice, watch: &Watch) {
         let WatchedSlice { outcome, answers, seen, stood } = slice;
         self.watched.add(&outcome.response).expect("all histograms have the same bounds");
         self.late.lost_answers += outcome.unlogged;
@@ -339,7 +341,7 @@ mod tests {
 
     #[test]
     fn the_lowest_rate_of_each_size_is_watched() {
-        let load = |body_bytes, rate_per_s| Load { body_bytes, rate_per_s, of_capacity: None };
+        let load = |body_bytes, rate_per_s| Load { rate_per_s, ..Load::closed_loop(body_bytes) };
         let loads = [load(100, None), load(100, Some(50.0)), load(4096, Some(20.0)), load(100, Some(30.0))];
         assert_eq!(lowest(&loads), [3, 2]);
         assert_eq!(lowest(&[load(100, None)]), [] as [usize; 0]);

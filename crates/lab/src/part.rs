@@ -16,6 +16,8 @@ pub(crate) struct LoadPart {
     pub(crate) duration: Duration,
     /// How long the reference takes for an answer at its capacity.
     pub(crate) answer: Duration,
+    /// Selects the instants of random arrivals.
+    pub(crate) seed: u64,
     /// Which trial of the record this is the measured part of, if it is one's.
     pub(crate) measured: Option<TrialKey>,
 }
@@ -88,7 +90,7 @@ mod tests {
         assert_eq!(shares(1, 32), [32]);
         assert_eq!(shares(3, 32), [11, 11, 10]);
         assert_eq!(shares(3, 60_000), [20_000; 3]);
-        let load = Load { body_bytes: 100, rate_per_s: Some(3200.0), of_capacity: Some(0.3) };
+        let load = Load { of_capacity: Some(0.3), ..Load::at_rate(100, 3200.0) };
         let rates: Vec<f64> =
             (0..3).map(|client| load_of(client, 3, 32, &load).rate_per_s.unwrap()).collect();
         assert_eq!(rates, [1100.0, 1100.0, 1000.0]);

@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_highest_rate_of_each_size_is_sampled() {
-        let load = |body_bytes, rate_per_s| Load { body_bytes, rate_per_s, of_capacity: None };
+        let load = |body_bytes, rate_per_s| Load { rate_per_s, ..Load::closed_loop(body_bytes) };
         let loads = [
             load(4096, None),
             load(4096, Some(20.0)),

@@ -192,7 +192,7 @@ impl Race {
             server,
             proxies,
             cards,
-            method,
+            method: Method { seed, ..method },
             seed,
             fewer_connections,
             steered,

@@ -183,6 +183,7 @@ impl Search {
             record,
             emit,
             random: Random::from_seed(self.race.seed),
+            seed: self.race.seed,
             spent: (0.0, 0.0),
         };
         let found = blocks.search(&space, &rules);
@@ -248,7 +249,7 @@ impl Search {
         let body_bytes = self.race.experiment.workload.body_bytes.first().copied().unwrap_or(100);
         let Some(rate) = self.objective().rate else {
             emit(SearchEvent::Load(None, None));
-            return Ok(Some(Load { body_bytes, rate_per_s: None, of_capacity: None }));
+            return Ok(Some(Load::closed_loop(body_bytes)));
         };
         let mut standing = self.race.stand(self.factors.incumbent(), claim)?;
         let stop = || self.race.options.stop.load(Ordering::Relaxed);
@@ -258,7 +259,7 @@ impl Search {
         let Some(found) = found? else { return Ok(None) };
         possible(&[rate], &found)?;
         self.race.method.learn(&found, connections);
-        let load = found.load(&rate);
+        let load = found.load(&rate, self.race.experiment.workload.arrivals);
         emit(SearchEvent::Load(load.rate_per_s, Some(found.rate_per_s)));
         Ok(Some(load))
     }

@@ -55,7 +55,7 @@ pub fn choose(
         built.connect(body_bytes, connections).map(|()| built)
     };
     let mut ways = [build("steered", true)?, build("unsteered", false)?];
-    let saturate = Load { body_bytes, rate_per_s: None, of_capacity: None };
+    let saturate = Load::closed_loop(body_bytes);
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..SLICES {
         for (built, rates) in ways.iter_mut().zip(&mut rates) {

@@ -10,7 +10,7 @@ use bpf::witness::Witness;
 use linux::cpu::Scheduling;
 use load::witness::run_witnessed;
 use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, Wait};
-use record::{Capacity, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
+use record::{Arrivals, Capacity, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 pub(crate) use self::subject::Subject;
 use crate::part::{LoadPart, LoadedPart};
@@ -37,6 +37,8 @@ pub struct Method {
     /// How long the reference takes for an answer at its capacity, on average; zero until that is known. A server whose
     /// answers take seconds is waited for accordingly.
     pub answer: Duration,
+    /// Selects the instants of random arrivals, of the warm-up as of the measured part.
+    pub seed: u64,
 }
 
 impl Method {
@@ -49,6 +51,7 @@ impl Method {
             scheduling,
             witness: None,
             answer: Duration::ZERO,
+            seed: 0,
         }
     }
 
@@ -141,7 +144,13 @@ pub(crate) fn run_everywhere(
     (witness, measured): (Option<&Witness>, Option<TrialKey>),
 ) -> Result<(Outcome, Vec<LoadedPart>), LabError> {
     let own = subject.own_part(load);
-    subject.begin_elsewhere(&LoadPart { load: load.clone(), duration, answer: method.answer, measured })?;
+    subject.begin_elsewhere(&LoadPart {
+        load: load.clone(),
+        duration,
+        answer: method.answer,
+        seed: method.seed,
+        measured,
+    })?;
     let outcome = run(subject, method, &own, duration, witness);
     // They are heard also if this one failed: a later request would get the answers to this one.
     let elsewhere = subject.loaded_elsewhere();
@@ -211,9 +220,10 @@ pub(crate) fn run_with_log(
 
 /// What is asked of the generator.
 fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Duration) -> Run {
-    let schedule = match load.rate_per_s {
-        Some(rate_per_s) => Schedule::Constant { rate_per_s },
-        None => Schedule::Saturate,
+    let schedule = match (load.rate_per_s, load.arrivals) {
+        (Some(rate_per_s), Arrivals::Constant) => Schedule::Constant { rate_per_s },
+        (Some(rate_per_s), Arrivals::Poisson) => Schedule::Poisson { rate_per_s, seed: method.seed },
+        (None, _) => Schedule::Saturate,
     };
     let patience = subject.patience();
     let connections = connections(subject, load.body_bytes);
@@ -222,11 +232,11 @@ fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dur
     let polls = clients.iter().any(Client::polls);
     let scheduling = if polls { Scheduling::Normal } else { method.scheduling };
     let answers = method.answer * ANSWERS_WAITED_FOR;
-    // A slice ends with the period of its last request: one request in a tenth of a second is no rate of one a second.
-    // A product of whole numbers may be a hair too great.
+    // At equal intervals a slice ends with the period of its last request: one request in a tenth of a second is no
+    // rate of one a second. A product of whole numbers may be a hair too great.
     let due = |rate_per_s: f64| (rate_per_s * duration.as_secs_f64() - 1e-6).ceil().max(1.0) as u64;
     Run {
-        requests: load.rate_per_s.map(due),
+        requests: load.rate_per_s.filter(|_| load.arrivals.are_usual()).map(due),
         drain: patience.drain(load.body_bytes, connections) + answers,
         presumed_lost: Some(patience.datagram() + answers),
         // On a CPU that both nodes share, whoever spins keeps the server from it.

@@ -64,7 +64,7 @@ pub use tuning::{RequestedValue, Setting, Side, Tuning};
 pub use void::Void;
 pub use wire::{BitRate, Delay, FigureError, Share, Ways, Wire};
 pub use workload::{
-    CLIENT_CONNECTIONS_MAX, HttpVersion, Measure, PacketFilter, ServerKind, Workload, WorkloadKind,
+    Arrivals, CLIENT_CONNECTIONS_MAX, HttpVersion, Measure, PacketFilter, ServerKind, Workload, WorkloadKind,
 };
 
 /// The version of the record file and of the experiment file. It goes up when an old reader would misread a new file.

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Candidate, Experiment, InterimLook, Late, Leaving, Profile, RequestedRate, Setting, TrialRecord,
+    Arrivals, Candidate, Experiment, InterimLook, Late, Leaving, Profile, RequestedRate, Setting, TrialRecord,
 };
 
 /// One line of a record file.
@@ -281,6 +281,21 @@ pub struct Load {
     /// The share of capacity that the rate was asked as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_capacity: Option<f64>,
+    /// How the requests of a rate are spread over time.
+    #[serde(default, skip_serializing_if = "Arrivals::are_usual")]
+    pub arrivals: Arrivals,
+}
+
+impl Load {
+    /// Every connection sends again when its answer is there.
+    pub fn closed_loop(body_bytes: u32) -> Load {
+        Load { body_bytes, rate_per_s: None, of_capacity: None, arrivals: Arrivals::Constant }
+    }
+
+    /// So many requests per second, at equal intervals.
+    pub fn at_rate(body_bytes: u32, rate_per_s: f64) -> Load {
+        Load { rate_per_s: Some(rate_per_s), ..Load::closed_loop(body_bytes) }
+    }
 }
 
 /// The reference's highest sustained rate.
@@ -298,7 +313,7 @@ pub struct Capacity {
 impl Capacity {
     /// The load at a rate. A share of the capacity is a whole number of requests per second, but below ten, where that
     /// would be another share.
-    pub fn load(&self, rate: &RequestedRate) -> Load {
+    pub fn load(&self, rate: &RequestedRate, arrivals: Arrivals) -> Load {
         let (rate_per_s, of_capacity) = match rate {
             RequestedRate::PerSecond(rate) => (*rate, None),
             RequestedRate::OfCapacity(share) => match share * self.rate_per_s {
@@ -306,7 +321,7 @@ impl Capacity {
                 fast => (fast.round(), Some(*share)),
             },
         };
-        Load { body_bytes: self.body_bytes, rate_per_s: Some(rate_per_s), of_capacity }
+        Load { of_capacity, arrivals, ..Load::at_rate(self.body_bytes, rate_per_s) }
     }
 }
 
@@ -392,7 +407,7 @@ mod tests {
     fn a_share_of_a_capacity_is_a_rate_that_can_be_asked_for() {
         let tenth = |rate_per_s: f64| {
             let capacity = Capacity { body_bytes: 100, rate_per_s, samples_per_s: Vec::new() };
-            capacity.load(&RequestedRate::OfCapacity(0.1)).rate_per_s
+            capacity.load(&RequestedRate::OfCapacity(0.1), Arrivals::Constant).rate_per_s
         };
         assert_eq!(tenth(123_456.0), Some(12_346.0));
         assert_eq!(tenth(104.0), Some(10.0));

@@ -1,5 +1,6 @@
 //! What the load is made of: the `[workload]` of an experiment.
 
+mod arrivals;
 mod filter;
 mod kind;
 mod limits;
@@ -7,6 +8,7 @@ mod server;
 
 use serde::{Deserialize, Serialize};
 
+pub use arrivals::Arrivals;
 pub(crate) use filter::ETHERNET_BYTES;
 pub use filter::PacketFilter;
 pub use kind::{Measure, WorkloadKind};
@@ -27,6 +29,9 @@ pub struct Workload {
     pub body_bytes: Vec<u32>,
     /// Permanent connections of the client; for `connect` and `download` the number at a time, for streams the flows.
     pub connections: u32,
+    /// How the requests of a rate are spread over time.
+    #[serde(skip_serializing_if = "Arrivals::are_usual")]
+    pub arrivals: Arrivals,
     /// The least number of connections, used where this machine does not allow enough open files for all candidates;
     /// absent: the number must be as requested.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,6 +74,8 @@ struct Written {
     body_bytes: Option<Vec<u32>>,
     connections: Option<u32>,
     connections_min: Option<u32>,
+    #[serde(default)]
+    arrivals: Arrivals,
     objects: Option<u32>,
     http: Option<HttpVersion>,
     #[serde(default)]
@@ -92,6 +99,7 @@ impl From<Written> for Workload {
             body_bytes: written.body_bytes.unwrap_or(usual.body_bytes),
             connections: written.connections.unwrap_or(usual.connections),
             connections_min: written.connections_min,
+            arrivals: written.arrivals,
             objects: written.objects.or(usual.objects),
             http: written.http,
             tls: written.tls,
@@ -126,6 +134,7 @@ impl Workload {
             body_bytes: vec![body_bytes],
             connections,
             connections_min: None,
+            arrivals: Arrivals::Constant,
             objects: (kind == WorkloadKind::Download).then_some(5),
             http: None,
             tls: false,
@@ -194,6 +203,23 @@ mod tests {
         let workload: Workload = serde_json::from_str(old).unwrap();
         assert_eq!(workload, Workload::default());
         assert_eq!(serde_json::to_string(&workload).unwrap(), old);
+    }
+
+    #[test]
+    fn random_arrivals_are_written_and_equal_intervals_are_not() {
+        let random = read("workload.arrivals = \"poisson\"").unwrap();
+        assert_eq!(random.workload.arrivals, Arrivals::Poisson);
+        assert_eq!(Experiment::from_toml(&random.to_toml()).unwrap(), random);
+        let usual = read("workload.arrivals = \"constant\"").unwrap();
+        assert!(!usual.to_toml().contains("arrivals"), "{}", usual.to_toml());
+        check(
+            "workload = { kind = \"udp-stream\", arrivals = \"poisson\" }",
+            "`workload.arrivals` is poisson: only a workload with requests that wait for an answer has it",
+        );
+        assert_eq!(
+            "random".parse::<Arrivals>().unwrap_err(),
+            "`random` are no arrivals: constant or poisson is expected"
+        );
     }
 
     #[test]

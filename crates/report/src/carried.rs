@@ -68,7 +68,8 @@ pub(crate) fn connections(experiment: &Experiment) -> (u32, u32) {
 /// The workload in words; `None` for the default.
 pub(crate) fn describe(experiment: &Experiment) -> Option<String> {
     let workload = &experiment.workload;
-    if workload.kind.is_usual() && !workload.tls && workload.cpu_us.is_none() {
+    let arrivals = if workload.arrivals.are_usual() { "" } else { "; random arrivals (Poisson)" };
+    if workload.kind.is_usual() && !workload.tls && workload.cpu_us.is_none() && arrivals.is_empty() {
         return None;
     }
     let (fewest, most) = connections(experiment);
@@ -119,12 +120,12 @@ pub(crate) fn describe(experiment: &Experiment) -> Option<String> {
     let version = workload.http.map_or(String::new(), |version| format!("; HTTP/{}", version.name()));
     let cost =
         workload.cpu_us.map_or(String::new(), |us| format!("; each costs the server {us} µs of CPU time"));
-    Some(format!("{}: {what}{version}{tls}{cost}", workload.kind.name()))
+    Some(format!("{}: {what}{version}{tls}{cost}{arrivals}", workload.kind.name()))
 }
 
 #[cfg(test)]
 mod tests {
-    use record::{Candidate, HttpVersion, Workload};
+    use record::{Arrivals, Candidate, HttpVersion, Workload};
 
     use super::*;
 
@@ -149,6 +150,9 @@ mod tests {
         let costly = Workload { cpu_us: Some(250), ..Workload::default() };
         let expected = "http: requests on 32 permanent connections; each costs the server 250 µs of CPU time";
         assert_eq!(describe(&costly).unwrap(), expected);
+        let random = Workload { arrivals: Arrivals::Poisson, ..Workload::default() };
+        let expected = "http: requests on 32 permanent connections; random arrivals (Poisson)";
+        assert_eq!(describe(&random).unwrap(), expected);
         let tls = Workload { tls: true, ..Workload::default() };
         assert_eq!(describe(&tls).unwrap(), "http: requests on 32 permanent connections; TLS");
     }

@@ -13,7 +13,7 @@
 //! All slices taken together do not tell the two apart: if the answers to a fourteenth of the requests come late, and
 //! p90 is milliseconds, five slices of 24 may have lacked a third of theirs, or all of them a fourteenth.
 
-use record::{Experiment, RaceRecord, TrialRecord};
+use record::{Arrivals, Experiment, RaceRecord, TrialRecord};
 use serde::Serialize;
 use stats::{Columns, Percentile, Sparse};
 
@@ -44,9 +44,10 @@ impl Shortfall {
     /// Of a candidate at a load. `None` where the rate was kept, where there is none, and without a trial that counts.
     pub fn of(race: &RaceRecord, cells: &Cells<'_>, entrant: usize, load: usize) -> Option<Shortfall> {
         let name = &race.header.entrants[entrant].name;
-        let per_s = race.loads[load].rate_per_s.filter(|_| !cells.closed[load])?;
+        let asked_per_s = race.loads[load].rate_per_s.filter(|_| !cells.closed[load])?;
         let connections = connections(&race.header.experiment, name);
-        Shortfall::of_cell(cells.cell(entrant, load), &OfferedLoad { per_s, connections })
+        let offered = OfferedLoad { asked_per_s, arrivals: race.loads[load].arrivals, connections };
+        Shortfall::of_cell(cells.cell(entrant, load), &offered)
     }
 
     /// Whether the rate is past the capacity of a candidate, or of the reference: then no ratio of their latencies says
@@ -57,11 +58,12 @@ impl Shortfall {
     }
 
     fn of_cell(cell: &Cell<'_>, offered: &OfferedLoad) -> Option<Shortfall> {
-        let in_time = cell.achieved_rps()? / offered.per_s;
+        let per_s = offered.per_s(cell.trials.iter().copied());
+        let in_time = cell.achieved_rps()? / per_s;
         let judged: Vec<bool> = cell.trials.iter().filter_map(|trial| offered.grew_in(trial)).collect();
         let queues = judged.iter().filter(|grew| **grew).count();
         let slice_s = cell.sum(TrialRecord::throughput_ns) as f64 / 1e9 / cell.trials.len() as f64;
-        let all = offered.kept(in_time, slice_s, |percentile| {
+        let all = offered.kept((in_time, per_s), slice_s, |percentile| {
             let all = vec![1; cell.columns.width()];
             let is_valid = percentile.is_valid(cell.columns.count(&all));
             cell.columns.percentile(percentile, &all).filter(|_| is_valid)
@@ -75,7 +77,8 @@ impl Shortfall {
 
 /// The rate that a candidate was sent, and over how many connections.
 struct OfferedLoad {
-    per_s: f64,
+    asked_per_s: f64,
+    arrivals: Arrivals,
     connections: u32,
 }
 
@@ -88,10 +91,22 @@ struct Kept {
 }
 
 impl OfferedLoad {
+    /// The requests that were due in these slices, a second: of random arrivals there are more or fewer than were asked
+    /// for.
+    fn per_s<'t>(&self, trials: impl Iterator<Item = &'t TrialRecord>) -> f64 {
+        if self.arrivals == Arrivals::Constant {
+            return self.asked_per_s;
+        }
+        let (intended, ns) = trials
+            .fold((0, 0), |(intended, ns), trial| (intended + trial.intended, ns + trial.throughput_ns()));
+        intended.max(1) as f64 / ns.max(1) as f64 * 1e9
+    }
+
     /// Whether a queue grew in a slice; `None` if it has too few requests for a median.
     fn grew_in(&self, trial: &TrialRecord) -> Option<bool> {
         let slice_s = trial.throughput_ns() as f64 / 1e9;
-        let in_time = trial.answered_in_time as f64 / slice_s / self.per_s;
+        let per_s = self.per_s(std::iter::once(trial));
+        let in_time = trial.answered_in_time as f64 / slice_s / per_s;
         let (times, beyond) = trial.counted();
         if !Percentile::P50.is_valid(times.count() + beyond) {
             return None;
@@ -101,16 +116,21 @@ impl OfferedLoad {
             return Some(false);
         }
         let slice = Columns::new(&[Sparse { bins: times.bins(), beyond }]);
-        Some(self.kept(in_time, slice_s, |percentile| slice.percentile(percentile, &[1])).grew)
+        Some(self.kept((in_time, per_s), slice_s, |percentile| slice.percentile(percentile, &[1])).grew)
     }
 
-    /// From the share that was answered in time, and response times in nanoseconds.
-    fn kept(&self, in_time: f64, slice_s: f64, at: impl Fn(Percentile) -> Option<u64>) -> Kept {
+    /// From the share that was answered in time of so many requests a second, and response times in nanoseconds.
+    fn kept(
+        &self,
+        (in_time, per_s): (f64, f64),
+        slice_s: f64,
+        at: impl Fn(Percentile) -> Option<u64>,
+    ) -> Kept {
         let [median_s, p90_s] =
             [Percentile::P50, Percentile::P90].map(|percentile| at(percentile).map(|ns| ns as f64 / 1e9));
         // A connection has one request under way at most; on a long wire that is a tenth of a slice.
         let under_way = median_s.map_or(f64::INFINITY, |s| s / slice_s);
-        let share = in_time + under_way.min(f64::from(self.connections) / (self.per_s * slice_s));
+        let share = in_time + under_way.min(f64::from(self.connections) / (per_s * slice_s));
         let spread_s = match (median_s, p90_s) {
             (Some(median), Some(p90)) => p90 - median,
             // More than a tenth has no answer at all. A queue shows in the median too, beyond what a wire takes.
@@ -125,4 +145,22 @@ impl OfferedLoad {
 fn connections(experiment: &Experiment, name: &str) -> u32 {
     let own = experiment.candidates.iter().find(|one| one.title() == name).and_then(|one| one.connections);
     own.unwrap_or(experiment.workload.connections)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_random_arrivals_only_those_that_were_due_can_be_missing() {
+        let slices = [90, 70].map(|intended| TrialRecord {
+            duration_ns: 100_000_000,
+            intended,
+            answered_in_time: intended,
+            ..TrialRecord::default()
+        });
+        let of = |arrivals| OfferedLoad { asked_per_s: 1000.0, arrivals, connections: 1 };
+        assert!((of(Arrivals::Poisson).per_s(slices.iter()) - 800.0).abs() < 1e-9);
+        assert!((of(Arrivals::Constant).per_s(slices.iter()) - 1000.0).abs() < 1e-9);
+    }
 }

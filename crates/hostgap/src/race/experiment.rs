@@ -36,6 +36,7 @@ pub(super) fn experiment_of(args: &Args) -> anyhow::Result<Experiment> {
     }
     experiment.workload.http = args.http.or(experiment.workload.http);
     experiment.workload.tls |= args.tls;
+    experiment.workload.arrivals = args.arrivals.unwrap_or(experiment.workload.arrivals);
     experiment.workload.objects = args.objects.or(experiment.workload.objects);
     if args.no_session_reuse {
         experiment.workload.session_reuse = Some(false);

@@ -222,6 +222,26 @@ fn connections_are_made_anew_and_sessions_resumed_or_not() {
     sandbox.assert_nothing_left();
 }
 
+/// At 20 requests/s a slice of a tenth of a second has two on average, and one in seven has none.
+#[test]
+fn all_of_a_round_get_the_same_random_arrivals() {
+    let sandbox = sandbox();
+    let args = ["--paths", "docker", "--arrivals", "poisson", "--rate", "20,2k", "--connections", "4"];
+    let result = raced_in(&sandbox, "8", &args);
+    assert_eq!(result["experiment"]["workload"]["arrivals"], "poisson");
+    let race = record::RaceRecord::read(&sandbox.record()).unwrap();
+    for load in [1, 2] {
+        let due = |round: &record::Round| -> Vec<u64> {
+            round.trials.iter().filter(|trial| trial.load == load).map(|trial| trial.intended).collect()
+        };
+        let rounds: Vec<Vec<u64>> = race.rounds.iter().map(due).collect();
+        assert!(rounds.iter().all(|due| due.iter().all(|one| *one == due[0])), "{rounds:?}");
+        let numbers: std::collections::BTreeSet<u64> = rounds.iter().map(|due| due[0]).collect();
+        assert!(numbers.len() > 1, "{rounds:?}");
+    }
+    sandbox.assert_nothing_left();
+}
+
 /// Even on a machine with nginx, our own responder spends the CPU time.
 #[test]
 fn a_request_costs_the_server_what_the_workload_says() {
@@ -229,7 +249,7 @@ fn a_request_costs_the_server_what_the_workload_says() {
     let costs = |cpu_us: u32| {
         let file = sandbox.out().join("costly.toml");
         let workload = format!("workload = {{ connections = 1, cpu_us = {cpu_us} }}");
-        let text = format!("schema = 1\nname = \"costly\"\nrates = [\"10%\"]\nbuilds = 1\n{workload}\n");
+        let text = format!("schema = 1\nname = \"costly\"\nrates = [\"50%\"]\nbuilds = 1\n{workload}\n");
         std::fs::write(&file, text).unwrap();
         let file = file.to_str().unwrap();
         let result = raced_once(&sandbox, &[file, "--paths", "bridge+direct", "--no-realtime"]);

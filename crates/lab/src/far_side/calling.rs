@@ -92,8 +92,8 @@ impl Calling {
 
     /// Sends its part of a slice and waits for the answers.
     fn load(&mut self, part: &LoadPart) -> Result<LoadedPart, LabError> {
-        let LoadPart { load, duration, answer, measured } = part;
-        let method = Method { answer: *answer, ..self.method.clone() };
+        let LoadPart { load, duration, answer, seed, measured } = part;
+        let method = Method { answer: *answer, seed: *seed, ..self.method.clone() };
         let outcome = run(&mut self.built, &method, load, *duration, None);
         let outcome = outcome.map_err(|error| self.built.because_of_the_path(error))?;
         let counts = RequestCounts::of(&outcome);

@@ -61,6 +61,7 @@ impl PairRace<'_> {
         let method = Method {
             warmup: Duration::from_millis(self.experiment.warmup_ms.into()),
             slice: Duration::from_millis(self.experiment.slice_ms.into()),
+            seed: self.seed,
             // Which CPUs these are is decided in the pods.
             ..Method::new(
                 NodeCpus { client: CpuSet::default(), server: CpuSet::default() },

@@ -74,17 +74,18 @@ pub(super) struct Pace {
     warmup: Duration,
     slice: Duration,
     answer: Duration,
+    seed: u64,
 }
 
 impl Pace {
     pub(super) fn of(method: &Method) -> Pace {
-        Pace { warmup: method.warmup, slice: method.slice, answer: method.answer }
+        Pace { warmup: method.warmup, slice: method.slice, answer: method.answer, seed: method.seed }
     }
 
     /// A pod's method at this pace.
     pub(super) fn applied(self, method: &Method) -> Method {
-        let Pace { warmup, slice, answer } = self;
-        Method { warmup, slice, answer, ..method.clone() }
+        let Pace { warmup, slice, answer, seed } = self;
+        Method { warmup, slice, answer, seed, ..method.clone() }
     }
 }
 

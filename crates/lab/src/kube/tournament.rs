@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use record::{Capacity, Header, Line, Load, Machine, Placement, RequestedRate};
+use record::{Arrivals, Capacity, Header, Line, Load, Machine, Placement, RequestedRate};
 use serde_json::Value;
 use stats::Random;
 
@@ -194,8 +194,9 @@ impl Tournament {
         }
         let found = matches.iter().map(|one| (one.pair_record.name.as_str(), one.found.as_slice()));
         let lowest = lowest(found);
-        let rates = requested_rates(&self.race.experiment);
-        let loads = shared_loads(&rates, &lowest);
+        let (rates, arrivals) =
+            (requested_rates(&self.race.experiment), self.race.experiment.workload.arrivals);
+        let loads = shared_loads(&rates, arrivals, &lowest);
         if rates.iter().any(|rate| matches!(rate, RequestedRate::OfCapacity(_))) {
             for (pair, capacity) in &lowest {
                 emit(Event::LowestCapacity { pair: (*pair).to_owned(), capacity: (*capacity).clone() });
@@ -293,11 +294,11 @@ fn lowest<'f>(found: impl Iterator<Item = (&'f str, &'f [Capacity])>) -> Vec<(&'
 
 /// The loads of all pairs: rates that are shares of a capacity are shares of the lowest. For each size of answers first
 /// the closed loop, then the rates.
-fn shared_loads(rates: &[RequestedRate], lowest: &[(&str, &Capacity)]) -> Vec<Load> {
+fn shared_loads(rates: &[RequestedRate], arrivals: Arrivals, lowest: &[(&str, &Capacity)]) -> Vec<Load> {
     let of_size = |lowest: &Capacity| {
-        let closed_loop = Load { body_bytes: lowest.body_bytes, rate_per_s: None, of_capacity: None };
+        let closed_loop = Load::closed_loop(lowest.body_bytes);
         // It is no share of each pair's own.
-        let at = |rate: &RequestedRate| Load { of_capacity: None, ..lowest.load(rate) };
+        let at = |rate: &RequestedRate| Load { of_capacity: None, ..lowest.load(rate, arrivals) };
         std::iter::once(closed_loop).chain(rates.iter().map(at)).collect::<Vec<_>>()
     };
     lowest.iter().flat_map(|(_, lowest)| of_size(lowest)).collect()
@@ -364,7 +365,8 @@ mod tests {
         let (fast, slow) = (found([20_000.0, 9_000.0]), found([10_000.0, 9_500.0]));
         let rates = [RequestedRate::OfCapacity(0.5), RequestedRate::PerSecond(700.0)];
         let shares = |found: &[&[Capacity]]| -> Vec<(u32, Option<f64>)> {
-            let loads = shared_loads(&rates, &lowest(found.iter().map(|found| ("", *found))));
+            let loads =
+                shared_loads(&rates, Arrivals::Constant, &lowest(found.iter().map(|found| ("", *found))));
             assert!(loads.iter().all(|load| load.of_capacity.is_none()));
             loads.into_iter().map(|load| (load.body_bytes, load.rate_per_s)).collect()
         };

@@ -281,7 +281,7 @@ mod tests {
         let mut goal = StoppingRule::of(&header("until = \"3%\"\nrounds = 8\nbuilds = 3\nbudget_s = 3600"));
         assert_eq!((goal.rounds_of(2), goal.rounds(), goal.builds()), (6..9, None, None));
         assert!(goal.goes_on(0) && goal.stands(2));
-        let load = Load { body_bytes: 100, rate_per_s: None, of_capacity: None };
+        let load = Load::closed_loop(100);
         goal.announce(&[load.clone(), Load { rate_per_s: Some(1e3), ..load }]);
         goal.add(&round(0));
         assert_eq!(goal.undecided(), (vec!["a".to_owned(), "b".to_owned()], 4));
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn no_build_begins_that_would_end_after_the_budget() {
         let mut goal = StoppingRule::of(&header("until = \"3%\"\nbudget_s = 3600"));
-        goal.announce(&[Load { body_bytes: 100, rate_per_s: None, of_capacity: None }]);
+        goal.announce(&[Load::closed_loop(100)]);
         goal.add(&round(0));
         assert!(goal.goes_on(1));
         let StoppingRule::Known(pursuit) = &mut goal else { panic!("it ends for what it sees") };

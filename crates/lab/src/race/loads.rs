@@ -29,7 +29,7 @@ impl<A: Arena> Contest<'_, A> {
         let rates = requested_rates(self.experiment);
         let mut loads = Vec::new();
         for body_bytes in self.experiment.workload.body_bytes.clone() {
-            let closed_loop = Load { body_bytes, rate_per_s: None, of_capacity: None };
+            let closed_loop = Load::closed_loop(body_bytes);
             if self.experiment.exact() {
                 for (_, runner) in runners.standing() {
                     self.arena.settle(runner, &self.method, &closed_loop)?;
@@ -39,7 +39,8 @@ impl<A: Arena> Contest<'_, A> {
             }
             let Some(found) = self.capacity(runners, body_bytes, writer, emit)? else { return Ok(None) };
             loads.push(closed_loop);
-            loads.extend(rates.iter().map(|rate| found.load(rate)));
+            let arrivals = self.experiment.workload.arrivals;
+            loads.extend(rates.iter().map(|rate| found.load(rate, arrivals)));
         }
         let loads = announce(loads, writer, emit)?;
         if self.method.witness.is_some() {

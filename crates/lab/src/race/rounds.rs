@@ -123,7 +123,10 @@ impl<A: Arena> Contest<'_, A> {
                 let name = self.arena.names()[entrant].to_owned();
                 let share = goal.share(course.done, course.total);
                 emit(Event::Trial { round, of: goal.rounds(), name, share });
-                let visited = self.visit(course, TrialKey { entrant, load }, &mut rounded.trials, emit);
+                let method =
+                    Method { seed: instants_seed(self.method.seed, round, load), ..self.method.clone() };
+                let key = TrialKey { entrant, load };
+                let visited = self.visit(course, &method, key, &mut rounded.trials, emit);
                 course.done += 1;
                 match visited {
                     Err(LabError::Broken { candidate, what }) if entrant >= CONTENDERS_FROM => {
@@ -145,6 +148,7 @@ impl<A: Arena> Contest<'_, A> {
     fn visit(
         &mut self,
         course: &mut Course<'_, A::Runner>,
+        method: &Method,
         key: TrialKey,
         trials: &mut Vec<TrialRecord>,
         emit: &mut dyn FnMut(Event),
@@ -153,9 +157,16 @@ impl<A: Arena> Contest<'_, A> {
             .runners
             .reach(key.entrant, |entrant| self.arena.stand(entrant))
             .map_err(LabError::of_candidate)?;
-        let how = (&self.method, self.experiment.by_cpu);
+        let how = (method, self.experiment.by_cpu);
         valid_trial(runner, how, &course.loads[key.load], key, trials, emit)
     }
+}
+
+/// Selects the instants of random arrivals. They are the same for all who are visited in a round at a load: what a burst
+/// costs is then in both figures of a ratio.
+fn instants_seed(race: u64, round: u32, load: usize) -> u64 {
+    let drawn = |seed| Random::from_seed(seed).below(u64::MAX);
+    drawn(drawn(race ^ u64::from(round)) ^ load as u64)
 }
 
 /// The turns of a round, at the loads that are still undecided.
@@ -261,7 +272,7 @@ mod tests {
 
     #[test]
     fn hosts_are_visited_more_often_the_more_are_compared_with_them() {
-        let rate = Load { body_bytes: 100, rate_per_s: Some(1e3), of_capacity: None };
+        let rate = Load::at_rate(100, 1e3);
         let closed_loop = Load { rate_per_s: None, ..rate.clone() };
         let all: Vec<usize> = (0..11).collect();
         assert_eq!(visits(&closed_loop, &all, 9), all);

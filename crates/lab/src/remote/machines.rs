@@ -212,7 +212,9 @@ impl Machines {
         self.gather(candidate)?;
         for (at, client) in (1..).zip(&self.clients) {
             let load = load_of(at, self.clients(), connections, &slice.load);
-            client.begin_load(candidate, LoadPart { load, ..slice.clone() });
+            // Each has random instants of its own; together they are random again.
+            let seed = slice.seed.wrapping_add(at as u64);
+            client.begin_load(candidate, LoadPart { load, seed, ..slice.clone() });
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use super::objective::{Reading, VisitMetric};
 use super::{SLICES_MAX, SearchEvent, Sought, summary};
 use crate::machine::{drifted, machine};
 use crate::race::valid_trial;
+use crate::trial::Method;
 use crate::trial_key::TrialKey;
 use crate::{BuiltTopology, Contender, Event, LabError, Race};
 
@@ -42,6 +43,8 @@ pub(super) struct Blocks<'a> {
     pub(super) emit: &'a mut dyn FnMut(SearchEvent),
     /// Of the order of building and visiting.
     pub(super) random: Random,
+    /// Selects the instants of random arrivals.
+    pub(super) seed: u64,
     /// What blocks took so far, in seconds, and how many visits they were.
     pub(super) spent: (f64, f64),
 }
@@ -187,6 +190,8 @@ impl Blocks<'_> {
     /// Visits all in a shuffled order and then in its reverse, as often as it takes.
     fn visit_all(&mut self, runners: &mut [Runner]) -> Result<(), Halt> {
         for _ in 0..self.slices / 2 {
+            // All have the same random arrivals in a pass, and others in the next.
+            self.seed = self.seed.wrapping_add(1);
             let mut order: Vec<usize> = (0..runners.len()).collect();
             self.random.shuffle(&mut order);
             let back: Vec<usize> = order.iter().rev().copied().collect();
@@ -204,7 +209,8 @@ impl Blocks<'_> {
         let State::Standing(built) = &mut runner.state else { return Ok(()) };
         let emit = &mut *self.emit;
         let mut emit = |event: Event| emit(event.into());
-        let how = (&self.race.method, self.race.experiment.by_cpu);
+        let method = Method { seed: self.seed, ..self.race.method.clone() };
+        let how = (&method, self.race.experiment.by_cpu);
         let visited =
             valid_trial(built.as_mut(), how, &self.load, TrialKey::NONE, &mut runner.trials, &mut emit);
         let Err(error) = visited else { return Ok(()) };

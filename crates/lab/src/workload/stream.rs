@@ -35,8 +35,8 @@ const NOTHING: &str = "nothing of a stream arrived";
 
 impl WorkloadDriver for Stream {
     fn open(&self, built: &mut BuiltTopology, body_bytes: u32, _: u32) -> Result<(), LabError> {
-        let load =
-            Load { body_bytes, rate_per_s: built.workload.kind.is_udp().then_some(500.0), of_capacity: None };
+        let rate_per_s = built.workload.kind.is_udp().then_some(500.0);
+        let load = Load { rate_per_s, ..Load::closed_loop(body_bytes) };
         let flow = Flow { warmup: Duration::ZERO, duration: TRY, ..flow(built, &load, None) };
         let deadline = Instant::now() + built.ready_limit();
         loop {

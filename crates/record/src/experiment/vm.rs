@@ -116,6 +116,7 @@ impl Experiment {
             one.candidates.iter_mut().for_each(|candidate| candidate.connections = None);
             // There is one processor, and it is never idle: a rate would measure sleep.
             one.rates = Vec::new();
+            one.workload.arrivals = crate::Arrivals::Constant;
             one.underlay.steering = crate::Steering::Sender;
             one.builds = 1;
             one.rounds = one.rounds.min(REPETITIONS) * Experiment::EXACT_ROUNDS;

@@ -1,6 +1,6 @@
 //! What a workload may be: ranges, which keys a kind has, and at which rates it can be had.
 
-use super::{ServerKind, Workload, WorkloadKind};
+use super::{Arrivals, Measure, ServerKind, Workload, WorkloadKind};
 use crate::RequestedRate;
 use crate::experiment_error::{ExperimentError, out_of_range, within};
 
@@ -59,6 +59,13 @@ impl Workload {
         }
         if let (Some(reuse), false) = (self.session_reuse, self.tls) {
             return only("session_reuse", reuse.to_string(), "a workload with tls = true");
+        }
+        if self.arrivals == Arrivals::Poisson && kind.measure() != Measure::Latency {
+            return only(
+                "arrivals",
+                "poisson".to_owned(),
+                "a workload with requests that wait for an answer",
+            );
         }
         self.validate_server()?;
         self.validate_rates(rates)

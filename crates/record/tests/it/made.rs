@@ -137,7 +137,7 @@ pub(crate) fn late(entrant: usize) -> Late {
 pub(crate) fn lines(rounds: u32) -> Vec<Line> {
     let capacity =
         Capacity { body_bytes: 100, rate_per_s: 90_000.5, samples_per_s: vec![90_000.0, 90_001.0] };
-    let loads = vec![Load { body_bytes: 100, rate_per_s: Some(27_000.0), of_capacity: Some(0.3) }];
+    let loads = vec![Load { of_capacity: Some(0.3), ..Load::at_rate(100, 27_000.0) }];
     let mut lines =
         vec![Line::Header(Box::new(header(rounds))), Line::Capacity(capacity), Line::Loads(loads)];
     lines.extend((0..rounds).map(round));

@@ -55,9 +55,9 @@ fn toml(experiment: &Experiment, seed: u64) -> String {
 mod tests {
     use proptest::prelude::*;
     use record::{
-        Candidate, Clock, Delay, Flood, HttpVersion, Machines, PacketFilter, Placement, Plant, Proxies,
-        ProxyKind, RequestedRate, RequestedValue, ServerKind, Share, Side, Stack, StackKind, StackWait,
-        Steering, Sweep, SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
+        Arrivals, Candidate, Clock, Delay, Flood, HttpVersion, Machines, Measure, PacketFilter, Placement,
+        Plant, Proxies, ProxyKind, RequestedRate, RequestedValue, ServerKind, Share, Side, Stack, StackKind,
+        StackWait, Steering, Sweep, SweepValue, Tuning, Ways, Wire, Workload, WorkloadKind,
     };
 
     use super::super::fixture;
@@ -85,10 +85,10 @@ mod tests {
 
     /// Workloads of every kind with keys that the kind may have or not.
     fn workloads() -> impl Strategy<Value = Workload> {
-        let keys = (any::<[bool; 4]>(), prop::option::of(any::<bool>()), prop::option::of(1_u32..1000));
+        let keys = (any::<[bool; 5]>(), prop::option::of(any::<bool>()), prop::option::of(1_u32..1000));
         let numbers = (1_u32..32, prop::option::of(1_u32..9), prop::option::of(1_u32..100));
         (prop::sample::select(&WorkloadKind::ALL[..]), keys, numbers).prop_map(|(kind, keys, numbers)| {
-            let ([tls, files, ipv6, old], session_reuse, cpu_us) = keys;
+            let ([tls, files, ipv6, old, random], session_reuse, cpu_us) = keys;
             let (connections, connections_min, objects) = numbers;
             let is = |kinds: &[WorkloadKind]| kinds.contains(&kind);
             use WorkloadKind::{Connect, Download, Http};
@@ -96,6 +96,10 @@ mod tests {
             let of_kind = Workload::of(kind);
             Workload {
                 connections,
+                arrivals: match random && kind.measure() == Measure::Latency {
+                    true => Arrivals::Poisson,
+                    false => Arrivals::Constant,
+                },
                 connections_min: connections_min.filter(|fewest| *fewest <= connections),
                 objects: objects.filter(|_| is(&[Download])).or(of_kind.objects),
                 http: (old && is(&[Connect, Download])).then_some(HttpVersion::Http10),

@@ -19,9 +19,9 @@ fn late(summary: &Summary) -> Vec<LateLoad> {
         .loads
         .iter()
         .map(|load| record::Load {
-            body_bytes: load.body_bytes,
             rate_per_s: load.requested_rps,
             of_capacity: load.of_capacity,
+            ..record::Load::closed_loop(load.body_bytes)
         })
         .collect();
     let runners = || summary.candidates.iter().filter(|candidate| candidate.runnable);

@@ -6,7 +6,7 @@ use super::text;
 use crate::until_sentences::interval_levels;
 use crate::void::{Ruled, VoidKind};
 use crate::{Role, Summary, carried, figures};
-use record::{Experiment, Header, Measure, Witness, WorkloadKind};
+use record::{Arrivals, Experiment, Header, Measure, Witness, WorkloadKind};
 
 /// Writes the section on the method.
 pub(super) fn section(m: &mut Markup, summary: &Summary) {
@@ -136,7 +136,10 @@ fn sending(summary: &Summary) -> Vec<String> {
         | WorkloadKind::Verbs => {
             if has_rate(summary) {
                 lines.extend([
-                    "Requests are sent at a constant rate, each at its intended instant, whether or not earlier answers have arrived.",
+                    match summary.experiment.workload.arrivals {
+                        Arrivals::Constant => "Requests are sent at a constant rate, each at its intended instant, whether or not earlier answers have arrived.",
+                        Arrivals::Poisson => "Requests are sent at random instants (a Poisson process), each at its own, whether or not earlier answers have arrived. All candidates of a round get the same instants.",
+                    },
                     "Response time is received − intended; it includes the wait to be sent. Service and lag are shown beside it.",
                 ]);
             }

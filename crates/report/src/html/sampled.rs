@@ -20,9 +20,9 @@ fn profiles(summary: &Summary) -> Vec<ProfiledLoad> {
         .loads
         .iter()
         .map(|load| record::Load {
-            body_bytes: load.body_bytes,
             rate_per_s: load.requested_rps,
             of_capacity: load.of_capacity,
+            ..record::Load::closed_loop(load.body_bytes)
         })
         .collect();
     let runners: Vec<&crate::Candidate> = summary.candidates.iter().filter(|c| c.runnable).collect();

@@ -234,7 +234,8 @@ pub(crate) fn published() -> Vec<Published> {
 }
 
 fn load(rate_per_s: Option<f64>) -> Load {
-    Load { body_bytes: 100, rate_per_s, of_capacity: rate_per_s.map(|rate| rate / 66_000.0) }
+    let of_capacity = rate_per_s.map(|rate| rate / 66_000.0);
+    Load { rate_per_s, of_capacity, ..Load::closed_loop(100) }
 }
 
 fn trial(
