@@ -18,6 +18,7 @@ mod stalls;
 mod sweep;
 mod tail;
 mod timeline;
+mod two_levels;
 mod until;
 
 use record::{Entrant, Measure, RaceRecord, Statistic};
@@ -236,6 +237,7 @@ fn notes(race: &RaceRecord, cells: &Cells<'_>, units: &ResamplingUnits, noise: &
         ));
     }
     notes.extend(describe::silence(race, cells));
+    notes.extend(two_levels::notes(race, cells));
     notes.extend(stalls::notes(race, cells));
     notes
 }

@@ -1,0 +1,99 @@
+//! Medians of slices that lie at two levels: at equal intervals, requests and the wake-ups of the CPUs can fall into
+//! step, and stay so for a whole slice.
+//!
+//! With 25 µs between two requests and as much from a request to its answer, each request of a slice finds the CPUs
+//! awake from the one before, or each finds them asleep. Which of the two a slice becomes is chance, so the median of
+//! all requests tells how many slices became the one and how many the other.
+
+use record::{Arrivals, RaceRecord, TrialRecord};
+use stats::{Columns, Percentile, Sparse};
+use verdict::Cells;
+
+use crate::figures;
+
+/// The upper level begins so much above the end of the lower one.
+const APART: f64 = 1.1;
+/// Each level has this share of the slices at least; fewer are odd ones.
+const SHARE: f64 = 0.1;
+
+/// The loads at which the host's slices are at two levels, each with what to do.
+pub(super) fn notes(race: &RaceRecord, cells: &Cells<'_>) -> Vec<String> {
+    let at_equal_intervals =
+        |load: &usize| race.loads[*load].arrivals == Arrivals::Constant && !cells.closed[*load];
+    (0..cells.loads())
+        .filter(at_equal_intervals)
+        .filter_map(|load| {
+            let hosts = (0..cells.entrants.min(2)).flat_map(|host| &cells.cell(host, load).trials);
+            let [lower, upper] = levels(hosts.filter_map(|trial| median_ns(trial)).collect())?;
+            Some(format!(
+                "the p50 of host has two levels at {}: {} and {}. At equal intervals requests and the wake-ups of CPUs \
+                 can fall into step for a whole slice; with --arrivals poisson they do not (docs/method.md#arrivals)",
+                figures::load(&super::load(race, &race.loads[load])),
+                lower.text(),
+                upper.text()
+            ))
+        })
+        .collect()
+}
+
+fn median_ns(trial: &TrialRecord) -> Option<u64> {
+    let (times, beyond) = trial.counted();
+    let slice = Columns::new(&[Sparse { bins: times.bins(), beyond }]);
+    Percentile::P50.is_valid(times.count() + beyond).then(|| slice.percentile(Percentile::P50, &[1]))?
+}
+
+/// Slices whose medians lie close together.
+#[derive(Debug, PartialEq, Eq)]
+struct Level {
+    slices: usize,
+    least_ns: u64,
+    most_ns: u64,
+}
+
+impl Level {
+    fn of(sorted_ns: &[u64]) -> Level {
+        Level { slices: sorted_ns.len(), least_ns: sorted_ns[0], most_ns: sorted_ns[sorted_ns.len() - 1] }
+    }
+
+    fn text(&self) -> String {
+        let [least, most] = [self.least_ns, self.most_ns].map(figures::duration_ns);
+        format!("{least} to {most} in {} slices", self.slices)
+    }
+}
+
+/// The two levels of medians, if the widest gap between them is wider than either level.
+fn levels(mut medians_ns: Vec<u64>) -> Option<[Level; 2]> {
+    medians_ns.sort_unstable();
+    let times = |pair: &[u64]| pair[1] as f64 / pair[0].max(1) as f64;
+    let (at, gap) =
+        medians_ns.windows(2).map(times).enumerate().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    let (lower, upper) = medians_ns.split_at(at + 1);
+    let fewest = (medians_ns.len() as f64 * SHARE).ceil().max(2.0) as usize;
+    let within = |part: &[u64]| part[part.len() - 1] as f64 / part[0].max(1) as f64;
+    let are_apart = gap >= APART && gap > within(lower).max(within(upper));
+    (are_apart && lower.len().min(upper.len()) >= fewest).then(|| [lower, upper].map(Level::of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(medians: &[f64]) -> Option<[Level; 2]> {
+        levels(medians.iter().map(|us| (us * 1e3) as u64).collect())
+    }
+
+    #[test]
+    fn two_levels_are_found_and_a_wide_range_is_none() {
+        let level = |slices, least, most| Level { slices, least_ns: least, most_ns: most };
+        // 40,000 requests/s on two CPUs: 25 µs between two of them.
+        let found = us(&[24.4, 32.3, 24.0, 25.1, 32.4, 31.2, 24.9, 25.6, 24.2]);
+        assert_eq!(found, Some([level(6, 24_000, 25_600), level(3, 31_200, 32_400)]));
+        let wide = [25.8, 33.5, 40.7, 32.8, 60.9, 77.1, 34.5, 28.4];
+        assert_eq!(us(&wide), None);
+        assert_eq!(us(&[24.0, 24.2, 24.3, 24.9, 25.1, 25.3]), None, "less than a tenth apart");
+        let one_late = [24.0, 24.2, 24.3, 24.9, 25.1, 25.3, 76.0];
+        assert_eq!(us(&one_late), None, "one is no level");
+        assert_eq!(us(&[]), None);
+        assert_eq!(us(&[24.0]), None);
+    }
+}
