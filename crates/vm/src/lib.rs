@@ -42,6 +42,7 @@ pub use machine::{UNGUARDED, Vm};
 pub use nic::{Bridges, Join, Nic};
 pub use qemu::Qemu;
 pub use run::{Output, Watch};
+pub use workdir::Workdir;
 
 /// What every fallible function of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;

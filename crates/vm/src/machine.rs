@@ -127,7 +127,7 @@ impl Vm {
         let deadline = Instant::now() + limits.time;
         let mut boots = 0;
         loop {
-            let workdir = Workdir::create(&std::env::temp_dir())?;
+            let workdir = Workdir::create(&std::env::temp_dir(), "hgvm")?;
             let folder = workdir.path();
             guest::write(&workdir, &self.kernel, command)?;
             let ended = self.boot(folder, limits, deadline, watch);

@@ -10,22 +10,24 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 
 use crate::{Error, Result};
 
-const PREFIX: &str = "hgvm-";
-
 /// A folder that lives as long as this value; a lock on it shows that its owner is alive.
-pub(crate) struct Workdir {
+pub struct Workdir {
     path: PathBuf,
     _owned: File,
 }
 
 impl Workdir {
-    /// Makes a folder below `parent`, which is short: the path of a Unix socket has 107 bytes at most.
-    pub(crate) fn create(parent: &Path) -> Result<Self> {
+    /// Makes a folder `KIND-PID-NUMBER` below `parent`, and removes those of that kind whose owner has ended. Both are
+    /// short: the path of a Unix socket has 107 bytes at most.
+    ///
+    /// # Errors
+    /// [`Error::File`]: it cannot be made there.
+    pub fn create(parent: &Path, kind: &str) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        remove_abandoned(parent);
+        remove_abandoned(parent, kind);
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+            let path = parent.join(format!("{kind}-{}-{number}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
                 // Between its creation and its locking a folder looks abandoned: then the next one it is.
                 Ok(()) => {
@@ -39,7 +41,8 @@ impl Workdir {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -61,9 +64,10 @@ impl Drop for Workdir {
 }
 
 /// Removes the folders whose owner has ended.
-fn remove_abandoned(parent: &Path) {
+fn remove_abandoned(parent: &Path, kind: &str) {
+    let is_of_kind = |name: &str| name.strip_prefix(kind).is_some_and(|rest| rest.starts_with('-'));
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+        if is_of_kind(&entry.file_name().to_string_lossy()) {
             // Locked until it is gone, so that nobody takes what is being removed.
             if let Ok(Some(_taken)) = take(&entry.path()) {
                 let _ = fs::remove_dir_all(entry.path());
@@ -101,8 +105,8 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let abandoned = parent.path().join("hgvm-1-0");
         fs::create_dir(&abandoned).unwrap();
-        let mine = Workdir::create(parent.path()).unwrap();
-        let other = Workdir::create(parent.path()).unwrap();
+        let mine = Workdir::create(parent.path(), "hgvm").unwrap();
+        let other = Workdir::create(parent.path(), "hgvm").unwrap();
         assert!(!abandoned.exists());
         assert!(mine.path().exists() && other.path().exists() && mine.path() != other.path());
         let path = mine.path().to_owned();
@@ -119,7 +123,7 @@ mod tests {
         let elsewhere = parent.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         symlink(&elsewhere, &link).unwrap();
-        let mine = Workdir::create(parent.path()).unwrap();
+        let mine = Workdir::create(parent.path(), "hgvm").unwrap();
         let stays = [&pipe, &link, &elsewhere].map(|path| fs::symlink_metadata(path).is_ok());
         assert!(mine.path().is_dir() && stays == [true; 3], "{stays:?}");
     }
@@ -131,7 +135,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..300 {
-                        let mine = Workdir::create(parent.path()).unwrap();
+                        let mine = Workdir::create(parent.path(), "hgvm").unwrap();
                         mine.write("file", b"1").unwrap();
                     }
                 });

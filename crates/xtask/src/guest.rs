@@ -55,8 +55,10 @@ pub(crate) enum When {
 }
 use When::Never;
 
-/// For all tests of a guest on the slowest machine. A single test has a limit of its own, in the script.
-const TIME_MAX: Duration = Duration::from_secs(4800);
+/// A guest that says nothing for longer than a test may take hangs: each test's mark is a word. All of them together
+/// have a limit that no machine reaches.
+const SILENCE_MAX: Duration = script::TEST_TIME_MAX.saturating_add(Duration::from_secs(120));
+const TIME_MAX: Duration = Duration::from_secs(86_400);
 const MEMORY_MIB: u32 = 3072;
 /// How often a lane goes on after a failure of the emulator, which says nothing about the program.
 const EMULATOR_FAILURES_MAX: u32 = 2;
@@ -118,6 +120,7 @@ pub(crate) fn run(
             error @ (Error::Died { .. }
             | Error::Emulator { .. }
             | Error::TimedOut { .. }
+            | Error::Silent { .. }
             | Error::TooMuchOutput { .. }),
         ) => Some(Trouble::Died(format!("{error}\n{}", unfinished.unwrap_or_default()))),
         Err(error) => return Err(anyhow!(error).context("could not run the guest")),
@@ -133,6 +136,7 @@ fn run_all(
 ) -> Result<vm::Result<vm::Output>> {
     let limits = Limits {
         time: TIME_MAX,
+        silence: SILENCE_MAX,
         memory_mib: MEMORY_MIB,
         timing: Timing::RealTime { cpus: guest.cpus },
         nics: NICS.to_vec(),

@@ -18,6 +18,7 @@ mod native;
 mod static_build;
 mod suite;
 mod suites;
+mod temporary;
 mod test;
 mod tidy;
 

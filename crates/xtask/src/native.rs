@@ -15,9 +15,10 @@ use crate::lane::{FinishedTest, Lane};
 use crate::ledger::{Ledger, TestOutcome};
 use crate::libtest::{self, Test};
 use crate::suite::TestKind;
+use crate::temporary::TemporaryFolders;
 
-/// For one test. The longest takes two minutes on a quiet machine.
-const TEST_TIME_MAX: Duration = Duration::from_secs(900);
+/// For one test. The longest takes six to eight minutes beside the others, and a busy machine is several times slower.
+pub(crate) const TEST_TIME_MAX: Duration = Duration::from_secs(2700);
 
 /// So many failed tests run once more, alone. More of them are no accident of a busy machine.
 const SECOND_RUNS_MAX: usize = 3;
@@ -26,6 +27,8 @@ const SECOND_RUNS_MAX: usize = 3;
 pub(crate) struct Queue<'a> {
     tests: &'a [Test<'a>],
     next: AtomicUsize,
+    /// Where tests make their temporary files.
+    temporary: TemporaryFolders,
     pub(crate) lane: Lane<'a>,
     /// Where the logs of failed tests stay.
     logs: &'a Path,
@@ -35,9 +38,10 @@ pub(crate) struct Queue<'a> {
 }
 
 impl<'a> Queue<'a> {
-    pub(crate) fn new(tests: &'a [Test<'a>], ledger: &'a Mutex<Ledger>, logs: &'a Path) -> Self {
+    pub(crate) fn new(tests: &'a [Test<'a>], ledger: &'a Mutex<Ledger>, logs: &'a Path) -> Result<Self> {
         let lane = Lane::new("native", tests, ledger);
-        Self { tests, next: AtomicUsize::new(0), lane, logs, failed: Mutex::default(), second_runs_max: 0 }
+        let (next, temporary) = (AtomicUsize::new(0), TemporaryFolders::new()?);
+        Ok(Self { tests, next, temporary, lane, logs, failed: Mutex::default(), second_runs_max: 0 })
     }
 
     /// The same, with a second run for tests that fail beside others.
@@ -64,7 +68,7 @@ impl<'a> Queue<'a> {
     /// Runs tests one after the other until none is left.
     pub(crate) fn work(&self) -> Result<()> {
         while let Some(test) = self.tests.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            let ended = run_test(test, self.logs)?;
+            let ended = self.run_test(test)?;
             if ended.verdict == TestOutcome::Failed && self.is_given_a_second_run(test) {
                 self.lane.postpone(test, &ended);
             } else {
@@ -89,7 +93,7 @@ impl<'a> Queue<'a> {
         let failed = std::mem::take(&mut *self.failed.lock().unwrap_or_else(PoisonError::into_inner));
         let mut unsteady = Vec::new();
         for test in failed {
-            let ended = run_test(test, self.logs)?;
+            let ended = self.run_test(test)?;
             if ended.verdict != TestOutcome::Failed {
                 unsteady.push(test.full_name());
             }
@@ -105,41 +109,43 @@ impl<'a> Queue<'a> {
         for test in self.tests {
             let suite = test.suite.name();
             if ledger().is_skipped(&suite, &test.name) {
-                let ended = run_test(test, self.logs)?;
+                let ended = self.run_test(test)?;
                 ledger().enter(&suite, &test.name, ended.verdict);
             }
         }
         Ok(())
     }
-}
 
-fn run_test(test: &Test<'_>, logs: &Path) -> Result<FinishedTest> {
-    let Test { suite, name } = test;
-    let stem = test.full_name().replace([' ', ':'], "-");
-    let (log, skips) = (logs.join(format!("{stem}.log")), logs.join(format!("{stem}.skips")));
-    fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
-    let file = File::create(&log).with_context(|| format!("could not write {}", log.display()))?;
+    fn run_test(&self, test: &Test<'_>) -> Result<FinishedTest> {
+        let Test { suite, name } = test;
+        let stem = test.full_name().replace([' ', ':'], "-");
+        let (log, skips) = (self.logs.join(format!("{stem}.log")), self.logs.join(format!("{stem}.skips")));
+        fs::write(&skips, "").with_context(|| format!("could not write {}", skips.display()))?;
+        let file = File::create(&log).with_context(|| format!("could not write {}", log.display()))?;
 
-    let start = Instant::now();
-    let mut command = match suite.kind {
-        TestKind::Unit => bounded(&suite.binary, TEST_TIME_MAX),
-        TestKind::Integration => with_own_run(&suite.binary, TEST_TIME_MAX)?,
-    };
-    command.args(["--exact", name]).current_dir(&suite.folder);
-    command.env("HOSTGAP_SKIPS", &skips).env("CARGO_MANIFEST_DIR", &suite.folder);
-    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-    let status = command.status().with_context(|| format!("could not start {command:?}"))?;
-    let time = start.elapsed();
+        let temporary = self.temporary.make()?;
+        let start = Instant::now();
+        let mut command = match suite.kind {
+            TestKind::Unit => bounded(&suite.binary, TEST_TIME_MAX),
+            TestKind::Integration => with_own_run(&suite.binary, TEST_TIME_MAX)?,
+        };
+        command.args(["--exact", name]).current_dir(&suite.folder);
+        command.env("HOSTGAP_SKIPS", &skips).env("CARGO_MANIFEST_DIR", &suite.folder);
+        command.env("TMPDIR", temporary.path());
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let status = command.status().with_context(|| format!("could not start {command:?}"))?;
+        let time = start.elapsed();
 
-    let output = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-    let verdict = libtest::verdict(status.code(), &output, &fs::read_to_string(&skips)?);
-    if verdict != TestOutcome::Failed {
-        // Otherwise the logs of thousands of passed tests would remain.
-        fs::remove_file(&log)?;
+        let output = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+        let verdict = libtest::verdict(status.code(), &output, &fs::read_to_string(&skips)?);
+        if verdict != TestOutcome::Failed {
+            // Otherwise the logs of thousands of passed tests would remain.
+            fs::remove_file(&log)?;
+        }
+        fs::remove_file(&skips)?;
+        let ending = libtest::ending(status.code(), time, TEST_TIME_MAX);
+        Ok(FinishedTest { verdict, time, output: format!("{output}{ending}") })
     }
-    fs::remove_file(&skips)?;
-    let ending = libtest::ending(status.code(), time, TEST_TIME_MAX);
-    Ok(FinishedTest { verdict, time, output: format!("{output}{ending}") })
 }
 
 /// A command that ends with this process or after `time`, with all its children.
@@ -204,7 +210,7 @@ mod tests {
         let run = |second: bool| {
             ["first", "busy"].iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
             let ledger = Mutex::default();
-            let queue = Queue::new(&tests, &ledger, folder.path());
+            let queue = Queue::new(&tests, &ledger, folder.path()).unwrap();
             let queue = if second { queue.with_second_runs() } else { queue };
             queue.run().unwrap();
             let unsteady = queue.run_failed_alone().unwrap();
@@ -216,5 +222,28 @@ mod tests {
         };
         assert_eq!(run(false), (vec![], vec!["always unit a".into(), "once unit a".into()]));
         assert_eq!(run(true), (vec!["once unit a".into()], vec!["always unit a".into()]));
+    }
+
+    #[test]
+    fn temporary_files_go_with_a_killed_test() {
+        let (folder, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let binary = folder.path().join("killed");
+        let script = format!(
+            "#!/bin/sh\necho $TMPDIR >{}/where; touch $TMPDIR/left; kill -9 $$\n",
+            logs.path().display()
+        );
+        fs::write(&binary, script).unwrap();
+        fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+        let kind = TestKind::Unit;
+        let suite = Suite { package: "killed".into(), kind, binary, folder: folder.path().into() };
+        let tests = [Test { suite: &suite, name: "a".into() }];
+        let ledger = Mutex::default();
+        let queue = Queue::new(&tests, &ledger, logs.path()).unwrap();
+        queue.run().unwrap();
+        let place = fs::read_to_string(logs.path().join("where")).unwrap();
+        let place = Path::new(place.trim());
+        assert!(!place.exists() && place.parent().unwrap().exists(), "{}", place.display());
+        drop(queue);
+        assert!(!place.parent().unwrap().exists(), "{}", place.display());
     }
 }

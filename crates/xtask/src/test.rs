@@ -103,7 +103,7 @@ fn all_lanes(
     ledger: &Mutex<Ledger>,
 ) -> Result<Report> {
     let logs = logs(suites)?;
-    let native = native::Queue::new(tests, ledger, &logs).with_second_runs();
+    let native = native::Queue::new(tests, ledger, &logs)?.with_second_runs();
     let (mut report, fuzzed) = std::thread::scope(|scope| {
         let tested = scope.spawn(|| native.run());
         let fuzzed = scope.spawn(|| fuzz_lane(selection, ledger));
@@ -119,7 +119,7 @@ fn all_lanes(
 
 fn native_lane(suites: &[Suite], tests: &[Test<'_>], ledger: &Mutex<Ledger>) -> Result<Report> {
     let logs = logs(suites)?;
-    let native = native::Queue::new(tests, ledger, &logs);
+    let native = native::Queue::new(tests, ledger, &logs)?;
     native.run()?;
     Ok(Report { lines: native.lane.lines(), ..Report::default() })
 }

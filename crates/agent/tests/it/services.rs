@@ -66,7 +66,7 @@ impl Node {
         let cgroup = Cgroup::named(&network).unwrap();
         cgroup.create().unwrap();
         // Journals are synchronised with each line, and the time of a disk does not belong here.
-        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let directory = tempfile::tempdir_in("/run").or_else(|_| tempfile::tempdir()).unwrap();
         Some(Node { netns, cgroup, directory, network, _world: world })
     }
 

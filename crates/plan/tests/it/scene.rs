@@ -32,9 +32,9 @@ impl Scene {
         sample.furnish();
         testkit::shell(&command.replace("HOME", sample.home.as_str()));
         let (before, before_quick) = (state(&world, dump), state(&world, quick_dump));
-        // A journal is synchronised twice for each step, and the time of a disk does not belong to these
-        // tests.
-        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        // A journal is synchronised twice for each step, and the time of a disk does not belong to these tests. `/run`
+        // is a test's own, in memory.
+        let directory = tempfile::tempdir_in("/run").or_else(|_| tempfile::tempdir());
         let directory = directory.expect("a temporary directory can be made");
         Scene { world, sample, directory, before, before_quick }
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::lane::{FinishedTest, Lane};
 use crate::libtest::{self, Test};
 
-/// For one test. The emulator is about ten times slower than the machine.
-const TEST_TIME_MAX: Duration = Duration::from_secs(900);
+/// For one test, as natively; the emulator is about ten times slower than the machine.
+pub(super) const TEST_TIME_MAX: Duration = crate::native::TEST_TIME_MAX;
 /// The drivers of the cards, which udev would load. Their order determines the numbers of the links: the
 /// first is `eth0`. A driver that a kernel lacks is skipped.
 const DRIVERS: [&str; 3] = ["virtio_net", "igb", "vmxnet3"];
@@ -17,15 +17,13 @@ const DRIVERS: [&str; 3] = ["virtio_net", "igb", "vmxnet3"];
 const MODULES: [&str; 2] = ["br_netfilter", "nf_conntrack"];
 /// Moves the programs that tests start most often, with their libraries and files, into the guest's memory.
 /// The guest asks the host for each file that it opens below its root, which takes longer in emulation than
-/// the program itself. Setting a file's times, here to their present values, moves it to the upper layer of
-/// the overlay.
+/// the program itself. Setting a file's times moves it to the upper layer of the overlay.
 const COPY_UP: &str = r#"
 programs=$(command -v bash bridge ip nft sed sh tc timeout)
 libraries=$(ldd $programs | grep -o '/[^ ]*[^ :]')
-for file in /bin /sbin /lib /lib64 $programs $libraries /etc/ld.so.cache /etc/iproute2/* /etc/protocols; do
-	touch --no-dereference --reference="$file" "$file"
-	touch --reference="$file" "$file"
-done
+set -- /bin /sbin /lib /lib64 $programs $libraries /etc/ld.so.cache /etc/iproute2/* /etc/protocols
+touch --no-dereference "$@"
+touch "$@"
 "#;
 /// Programs that this machine does not have installed are in a directory of their own.
 const FETCHED: &str = "PATH=$PATH${HOSTGAP_OVS:+:$HOSTGAP_OVS}${HOSTGAP_ROOTLESS:+:$HOSTGAP_ROOTLESS}\n";

@@ -21,7 +21,7 @@ use crate::sandbox::{HOSTGAP, Sandbox, sandbox, stdout, text, until_within};
 /// The cards of each guest, and what they are joined to.
 const CARDS: [(Nic, &str); 2] = [(Nic::Virtio { queues: 4 }, "sw0"), (Nic::Igb, "sw1")];
 /// For all that a test does with a guest, on the slowest machine.
-const TIME_MAX: Duration = Duration::from_secs(900);
+const TIME_MAX: Duration = Duration::from_secs(2700);
 /// A boot takes 10 s; where others have the CPUs it was seen to take minutes.
 const BOOT_MAX: Duration = Duration::from_secs(300);
 
