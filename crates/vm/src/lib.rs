@@ -19,6 +19,7 @@ mod guest;
 mod initramfs;
 mod kernel;
 mod kernel_spec;
+mod kvm;
 mod limits;
 mod local;
 mod lz4;

@@ -11,7 +11,7 @@ use crate::process::Process;
 use crate::qemu::{Boot, names};
 use crate::run::{Run, Watch, collect, console, is_unheard};
 use crate::workdir::Workdir;
-use crate::{Accelerator, Cache, Error, Flavour, Kernel, Limits, Output, Qemu, Result, guest};
+use crate::{Accelerator, Cache, Error, Flavour, Kernel, Limits, Output, Qemu, Result, guest, kvm};
 
 /// How long the file server may take to listen.
 const SERVER_START_MAX: Duration = Duration::from_secs(10);
@@ -63,19 +63,20 @@ impl Vm {
     }
 
     /// Boots once under KVM, and uses KVM if that works. An existing `/dev/kvm` proves little: under some hypervisors
-    /// it opens, and the guest hangs before its first line.
+    /// it opens, and the guest hangs before its first line. The cache keeps the answer for an hour.
     #[must_use]
-    pub fn tried_with_kvm(mut self) -> Self {
+    pub fn tried_with_kvm(mut self, cache: &Cache) -> Self {
         let usable = File::options().read(true).write(true).open("/dev/kvm").is_ok();
-        if usable {
+        if usable && kvm::works(cache, || self.boots_under_kvm()) {
             self.accelerator = Accelerator::Kvm;
-            let limits = Limits { time: KVM_TRIAL, ..Limits::default() };
-            let worked = self.run(&Command::new("true"), &limits).is_ok_and(|output| output.status == 0);
-            if !worked {
-                self.accelerator = Accelerator::Emulation;
-            }
         }
         self
+    }
+
+    fn boots_under_kvm(&self) -> bool {
+        let under_kvm = Self { accelerator: Accelerator::Kvm, ..self.clone() };
+        let limits = Limits { time: KVM_TRIAL, ..Limits::default() };
+        under_kvm.run(&Command::new("true"), &limits).is_ok_and(|output| output.status == 0)
     }
 
     /// What executes the guest's instructions where time is real.

@@ -207,10 +207,30 @@ fn target_folder() -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const OUTPUT: &str = "#2\tINITED cov: 5 ft: 6 corp: 1/1b\n#9\tNEW    cov: 77 ft: 99 corp: 2/9b\n\
         Done 12 runs in 3 second(s)\nstat::number_of_executed_units: 12\n";
+
+    #[test]
+    fn every_target_is_built_and_fed_and_nothing_else_is_there() {
+        let fuzz = root().join("fuzz");
+        let known: BTreeSet<String> = TARGETS.iter().map(|(target, _)| (*target).to_owned()).collect();
+        let manifest: toml::Table = fs::read_to_string(fuzz.join("Cargo.toml")).unwrap().parse().unwrap();
+        let programs = manifest["bin"].as_array().unwrap().iter();
+        let programs: BTreeSet<String> =
+            programs.map(|bin| bin["name"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(programs, known);
+        let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let files = |folder: &Path| -> Vec<PathBuf> {
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+        };
+        let words = files(&fuzz).into_iter().filter(|path| path.extension().is_some_and(|end| end == "dict"));
+        let fed: BTreeSet<String> = files(&fuzz.join("corpus")).into_iter().chain(words).map(stem).collect();
+        assert!(fed.is_subset(&known), "{fed:?}");
+    }
 
     #[test]
     fn a_line_says_what_was_fed() {

@@ -94,6 +94,20 @@ impl Guest {
     }
 }
 
+/// The lines of the lanes that no test fits: one was renamed, and its lane would go without it unnoticed.
+pub(crate) fn lines_without_tests(tests: &[Test<'_>]) -> Vec<String> {
+    let lines = ALL.iter().flat_map(|guest| guest.tests.iter().map(move |line| (guest.lane, line)));
+    let fits = |package: &str, prefix: &str| {
+        tests.iter().any(|test| {
+            let suite = test.suite;
+            let is_candidate = suite.kind == TestKind::Integration && suite.package == package;
+            is_candidate && test.name.starts_with(prefix)
+        })
+    };
+    let empty = lines.filter(|(_, (package, prefix, _))| !fits(package, prefix));
+    empty.map(|(lane, (package, prefix, _))| format!("{lane}: {package} {prefix}")).collect()
+}
+
 /// Boots `guest` and runs `tests` in it, or does nothing if there are none. With `after_native` they have already run
 /// natively, on each data path of which this program, `hostgap`, says that it can run there.
 pub(crate) fn run(

@@ -155,8 +155,9 @@ fn keep(shown: &mut Vec<Summary>, summary: Summary) -> anyhow::Result<()> {
 /// A machine with a kernel, made ready to boot.
 fn machine(name: &str, wanted: &KernelSpec, flavour: Flavour, counts: bool) -> Result<Vm, LabError> {
     output::aside(format_args!("{name}: fetching kernel and QEMU, unless they are in the cache"));
-    let vm = wanted.fetch(&Cache::open()?, flavour)?;
-    Ok(if counts { vm } else { vm.tried_with_kvm() })
+    let cache = Cache::open()?;
+    let vm = wanted.fetch(&cache, flavour)?;
+    Ok(if counts { vm } else { vm.tried_with_kvm(&cache) })
 }
 
 /// Debian's kernel for virtual machines lacks the drivers of real cards, and RDMA.

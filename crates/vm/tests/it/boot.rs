@@ -34,9 +34,9 @@ fn with_kernel(suite: Suite, test: impl FnOnce(&Vm)) {
     }
 }
 
-/// A boot takes 10 s, and longer only on a busy machine.
+/// A boot takes 10 s, and minutes on a busy machine.
 pub(crate) fn limits() -> Limits {
-    Limits { time: Duration::from_secs(120), ..Limits::default() }
+    Limits { time: Duration::from_secs(600), ..Limits::default() }
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -134,7 +134,8 @@ fn a_kernel_of_one_s_own_boots() {
         let kernel = vm.kernel();
         let modules = kernel.modules.join("lib/modules").join(&kernel.release);
         let wanted = KernelSpec::parse(kernel.image.to_str().unwrap(), Some(&modules)).unwrap();
-        let own = wanted.fetch(&Cache::open().unwrap(), Flavour::Cloud).unwrap().tried_with_kvm();
+        let cache = Cache::open().unwrap();
+        let own = wanted.fetch(&cache, Flavour::Cloud).unwrap().tried_with_kvm(&cache);
         assert_eq!(own.kernel().release, kernel.release);
         let output = own.run(&shell("uname -r; modprobe dummy && echo loaded"), &limits()).unwrap();
         assert_eq!(text(&output.stdout), format!("{}\nloaded\n", kernel.release));
@@ -178,22 +179,19 @@ fn a_watch_ends_the_guest() {
 #[test]
 fn counted_time_is_the_same_twice_and_sleep_is_skipped() {
     with_vm(|vm| {
-        let limits = Limits { timing: Timing::Counted, ..limits() };
+        let limits = Limits { timing: Timing::Counted, time: Duration::from_secs(390), ..Limits::default() };
         let script = "now() { echo $((${EPOCHREALTIME/./})); }; a=$(now); for ((i = 0; i < 50000; i++)); do :; done; \
-                      b=$(now); sleep 200; c=$(now); echo $((b - a)) $((c - b)) $(nproc)";
+                      b=$(now); sleep 400; c=$(now); echo $((b - a)) $((c - b)) $(nproc)";
         let run = || -> Vec<u64> {
             let mut bash = Command::new("/bin/bash");
-            let start = Instant::now();
             let output = vm.run(bash.args(["-c", script]), &limits).unwrap();
-            assert!(start.elapsed() < Duration::from_secs(600), "the host waited for the guest's sleep");
             text(&output.stdout).split_whitespace().map(|word| word.parse().unwrap()).collect()
         };
         let (first, second) = (run(), run());
         let (loop_us, sleep_us) = (first[0], first[1]);
         assert!(loop_us.abs_diff(second[0]) * 100 <= loop_us, "{loop_us} and {} µs", second[0]);
         assert!(loop_us > 10_000, "fifty thousand turns took {loop_us} µs, less than 200 instructions each");
-        assert!((200_000_000..201_000_000).contains(&sleep_us), "200 s took {sleep_us} µs");
-        assert!(limits.time < Duration::from_secs(200), "the host may have waited for the guest's sleep");
+        assert!((400_000_000..401_000_000).contains(&sleep_us), "400 s took {sleep_us} µs");
         assert_eq!(first[2], 1);
     });
 }

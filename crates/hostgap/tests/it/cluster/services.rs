@@ -211,17 +211,17 @@ fn addresses(pods: &Pods, service: &str) -> Vec<String> {
     addresses
 }
 
-/// What the answers say, one call after the other.
+/// What the answers say, one call after the other; none after one that was lost.
 fn calls(pods: &Pods, client: &str, address: &str, port: u16) -> BTreeSet<String> {
     let address = address.trim_matches(['[', ']']);
     let script = format!(
         "for call in $(seq {CALLS}); do
-             answer=$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {port}) || answer={LOST}
+             answer=$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {port}) || {{ echo {LOST}; break; }}
              echo \"$answer\" | tail -n 1
          done"
     );
     let said = pods.kubectl(&["exec", client, "--", "sh", "-c", &script]);
-    assert_eq!(said.lines().count(), CALLS, "{said}");
+    assert!(said.lines().count() == CALLS || said.ends_with(&format!("{LOST}\n")), "{said}");
     said.lines().map(str::to_owned).collect()
 }
 
@@ -256,11 +256,11 @@ fn calls_without_endpoints_are_refused(pods: &Pods) {
             counters["nodes"][0]["calls"]["refused"].as_u64().unwrap()
         };
         for address in addresses(pods, "empty") {
-            until_within(PATIENCE, &format!("{} refuses all calls of {address}", node.name), || {
+            until_within(PATIENCE, &format!("{} refuses a call of {address}", node.name), || {
                 let before = refused();
                 let calls = calls(pods, &format!("client-{}", node.name), &address, 80);
                 assert_eq!(calls, BTreeSet::from([LOST.to_owned()]), "{address}");
-                refused() - before == CALLS as u64
+                refused() - before == 1
             });
         }
     }
