@@ -168,10 +168,16 @@ pub(crate) fn write(image: &Image<'_>, folder: &Path, programs: &Programs) -> Re
 }
 
 impl Cluster {
-    /// Writes an image's archive, and gives it to the containerd of each node.
+    /// Writes an image's archive, and gives it to the containerd of each node, unless the nodes of this cluster have it.
     pub(crate) fn provide(&self, image: &Image<'_>) -> Result<()> {
+        let archive = self.folder.join(image.archive);
+        let given = archive.with_extension("given");
+        if given.exists() {
+            return Ok(());
+        }
         write(image, &self.folder, &self.programs)?;
-        self.import(&self.folder.join(image.archive))
+        self.import(&archive)?;
+        fs::write(&given, "").with_context(|| format!("could not write {}", given.display()))
     }
 
     /// Gives an image to the containerd of each node.

@@ -1,6 +1,7 @@
 //! A boot under way: whether the guest's command has begun, and whether it ever will.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -22,15 +23,31 @@ pub(crate) fn has_begun(folder: &Path) -> bool {
 
 /// Watches a boot for a guest that is silent and idle. QEMU 10.0 was seen to lose a timer on a busy machine: a CPU
 /// sleeps, and its local APIC never wakes it up again. If that CPU keeps the kernel's time, nothing happens any more.
-/// Else the kernel notices after 21 s ([`says_timer_is_lost`]).
+/// Else the kernel notices after 21 s ([`BootWatch::says_timer_is_lost`]).
 pub(crate) struct BootWatch {
     since: Instant,
     demand_ns: u64,
+    /// Bytes of the console in which it was looked for.
+    console_read: u64,
 }
 
 impl BootWatch {
     pub(crate) fn new() -> Self {
-        Self { since: Instant::now(), demand_ns: 0 }
+        Self { since: Instant::now(), demand_ns: 0, console_read: 0 }
+    }
+
+    /// Whether the kernel has said since the last call that the emulator has lost a timer.
+    pub(crate) fn says_timer_is_lost(&mut self, folder: &Path) -> bool {
+        const WORDS: &[u8] = b"rcu_preempt kthread timer wakeup didn't happen";
+        let Ok(mut console) = File::open(folder.join(names::CONSOLE)) else { return false };
+        // A part of the words may have come before.
+        let from = self.console_read.saturating_sub(WORDS.len() as u64);
+        let mut new = Vec::new();
+        if console.seek(SeekFrom::Start(from)).and_then(|_| console.read_to_end(&mut new)).is_err() {
+            return false;
+        }
+        self.console_read = from + new.len() as u64;
+        memchr::memmem::find(&new, WORDS).is_some()
     }
 
     /// Whether the boot has come to a halt. It is asked again and again.
@@ -44,14 +61,7 @@ impl BootWatch {
         let demands = processes.iter().map(|process| procfs.cpu_demand_ns(process.id()));
         let Ok(demand_ns @ 1..) = demands.sum::<linux::Result<u64>>() else { return false };
         let wanted = Duration::from_nanos(demand_ns.saturating_sub(self.demand_ns));
-        *self = Self { since: Instant::now(), demand_ns };
+        (self.since, self.demand_ns) = (Instant::now(), demand_ns);
         wanted < elapsed.mul_f64(IDLE_SHARE)
     }
-}
-
-/// Whether the kernel says that the emulator has lost a timer.
-pub(crate) fn says_timer_is_lost(folder: &Path) -> bool {
-    const WORDS: &[u8] = b"rcu_preempt kthread timer wakeup didn't happen";
-    let console = fs::read(folder.join(names::CONSOLE)).unwrap_or_default();
-    console.windows(WORDS.len()).any(|words| words == WORDS)
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::apt::run;
-use crate::boot::{BootWatch, has_begun, says_timer_is_lost};
+use crate::boot::{BootWatch, has_begun};
 use crate::limits::Limits;
 use crate::process::Process;
 use crate::qemu::names;
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
                 };
             }
             // A boot may go on for a while without that timer, so that its loss shows only under the command.
-            if says_timer_is_lost(self.folder)
+            if self.boot.says_timer_is_lost(self.folder)
                 || !has_begun(self.folder) && self.boot.is_idle([&self.guest, &self.server])
             {
                 return Err(self.emulator_failed(LOST_TIMER.to_owned()));
