@@ -204,6 +204,7 @@ fn race(error: &LabError) -> (u8, Option<&'static str>) {
         LabError::Experiment { .. }
         | LabError::NotThere { .. }
         | LabError::Spec(_)
+        | LabError::Plan { .. }
         | LabError::Settings { .. } => (BAD_INPUT, None),
         LabError::NotUndone { .. } | LabError::Book(plan::BookError::NotUndone { .. }) => (
             FAILURE,

@@ -247,9 +247,13 @@ fn alone(path: &DataPath, in_container: Side) -> Result<String, LabError> {
     Ok(format!("{}; the {other} is on its node without a container", path.stands_for))
 }
 
-fn settings(candidate: &Candidate, name: &str) -> Result<Settings, LabError> {
-    let failed = |why| LabError::Settings { candidate: name.to_owned(), why };
-    Settings::read(&candidate.tune).map_err(failed)
+/// The settings of a candidate, which is called so.
+///
+/// # Errors
+/// [`LabError::Settings`]: one of them is no setting, or two contradict each other.
+pub(crate) fn settings(candidate: &Candidate, name: &str) -> Result<Settings, LabError> {
+    let read = Settings::read(&candidate.tune).and_then(|read| read.consistent().map(|()| read));
+    read.map_err(|why| LabError::Settings { candidate: name.to_owned(), why })
 }
 
 /// The contender of a CNI configuration.

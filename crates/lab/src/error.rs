@@ -180,6 +180,14 @@ pub enum LabError {
     /// The specification of a topology is not sound.
     #[error("plan a topology: {0}")]
     Spec(datapath::SpecError),
+    /// What a candidate asks for does not fit together.
+    #[error("plan the topology of {candidate}: {why}")]
+    Plan {
+        /// The name of the candidate.
+        candidate: String,
+        /// What of it, and the reason.
+        why: datapath::SpecError,
+    },
     /// A topology could not be built.
     #[error("build {candidate}: {why}")]
     Build {
@@ -250,6 +258,7 @@ impl LabError {
             | LabError::NotUndone { .. }
             | LabError::File { .. }
             | LabError::Spec(_)
+            | LabError::Plan { .. }
             | LabError::Build { .. }
             | LabError::Look { .. }
             | LabError::Linux(_) => None,
@@ -260,6 +269,7 @@ impl LabError {
     pub(crate) fn of_candidate(self) -> LabError {
         match self {
             LabError::Build { candidate, why } => LabError::Broken { candidate, what: why.to_string() },
+            LabError::Plan { candidate, why } => LabError::Broken { candidate, what: why.to_string() },
             LabError::Load { candidate, why } => {
                 LabError::Broken { candidate, what: format!("could not {why}") }
             }
@@ -273,6 +283,18 @@ impl LabError {
             LabError::Build { candidate, why } => {
                 LabError::Broken { candidate, what: format!("on the client's machine: {why}") }
             }
+            LabError::Plan { candidate, why } => {
+                LabError::Broken { candidate, what: format!("on the client's machine: {why}") }
+            }
+            error => error,
+        }
+    }
+
+    /// Where it is a specification that is not sound, whose it is.
+    #[must_use]
+    pub fn of_plan(self, candidate: &str) -> LabError {
+        match self {
+            LabError::Spec(why) => LabError::Plan { candidate: candidate.to_owned(), why },
             error => error,
         }
     }
@@ -306,5 +328,26 @@ impl LabError {
 impl From<datapath::SpecError> for LabError {
     fn from(error: datapath::SpecError) -> LabError {
         LabError::Spec(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Others may stand, so that it leaves the race and does not end it.
+    #[test]
+    fn what_cannot_be_planned_at_a_visit_is_the_candidate_s_fault() {
+        let spec = || datapath::SpecError { what: "xps_cpus = 0;1".into(), why: "there is 1 queue".into() };
+        let plan = || LabError::from(spec()).of_plan("docker");
+        assert_eq!(plan().to_string(), "plan the topology of docker: xps_cpus = 0;1: there is 1 queue");
+        let broken = |error: LabError| match error {
+            LabError::Broken { candidate, what } => (candidate, what),
+            other => panic!("{other}"),
+        };
+        let of = |what: &str| ("docker".to_owned(), what.to_owned());
+        assert_eq!(broken(plan().of_candidate()), of("xps_cpus = 0;1: there is 1 queue"));
+        let own = of("on the client's machine: xps_cpus = 0;1: there is 1 queue");
+        assert_eq!(broken(plan().of_own_half()), own);
     }
 }

@@ -7,7 +7,7 @@ use linux::{IfName, Link, LinkKind, Netns, VethPeer, sysctl};
 use plan::{ApplyError, Kernel, Place, StepState, look};
 use tune::{Lives, Nic, QueueFile, Setting, Settings, Since, Site, ValueKind};
 
-use crate::{Contender, LabError, card_look};
+use crate::{Contender, LabError, card_look, side_settings};
 
 /// Whose the machine is on which settings are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,12 @@ pub(crate) fn prove_on_machine(
         site.nic.interrupts = card_look::interrupts_of(&site.node, &site.wire)?;
     }
     let mut kernel = Kernel::new()?;
+    let queues = side_settings::nic(site.nic.clone(), settings);
     for setting in settings.iter().filter(|setting| is_of_machine(setting.lives)) {
+        if let Some(why) = setting.refused_by(&queues).or_else(|| setting.exceeds(&queues)) {
+            unmet.push(format!("{} = {}: {why}", setting.knob.id, setting.value));
+            continue;
+        }
         let steps = setting.plan(&site).steps;
         let lacked = steps.iter().find_map(|placed| match look(placed, &mut kernel) {
             Ok(StepState::Absent) => Some(LACKED.to_owned()),

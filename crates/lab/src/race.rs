@@ -37,7 +37,7 @@ use crate::steering::choose;
 use crate::steering_choice::Chosen;
 use crate::trial::Method;
 use crate::witness::witness;
-use crate::{Event, LabError, NodeCpus, Shape, Topology, Wires, late, possible, profile};
+use crate::{Event, LabError, NodeCpus, Shape, Wires, late, possible, profile};
 
 pub(crate) use arena::{Arena, LastBuild};
 pub(crate) use builds::UnderWay;
@@ -215,7 +215,7 @@ impl Race {
             if !contender.races() && self.options.machines.is_some() {
                 continue;
             }
-            let topology = Topology::plan(self.shape(contender, None))?;
+            let topology = self.planned(contender)?;
             if topology.groups().client.is_none() {
                 continue;
             }

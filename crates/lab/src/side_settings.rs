@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use datapath::{Family, NodeSpec, Pod, Reach, SocketRole, SpecError};
 use ipnet::IpNet;
-use linux::ethtool::NicParameter;
 use linux::interrupts::Interrupt;
 use linux::qdisc::Tbf;
 use linux::{IfName, Qdisc};
@@ -72,8 +71,10 @@ fn plan_of(
         return Err(refused("routes", "no route is known that leads from the one side to the other"));
     }
     let nic = nic(shape.nic(here), settings);
-    if let Some(why) = settings.iter().find_map(|setting| setting.refused_by(&nic)) {
-        return Err(SpecError { what: "the settings of a link's queues".to_owned(), why });
+    if let Some((setting, why)) =
+        settings.iter().find_map(|setting| Some((setting, setting.refused_by(&nic)?)))
+    {
+        return Err(SpecError { what: format!("{} = {}", setting.knob.id, setting.value), why });
     }
     let (node, wire) = (node.place.clone(), node.wire.clone());
     let site = Site { process, routes, node, wire, cpus: shape.cpus.of(here).clone(), nic };
@@ -184,14 +185,7 @@ fn placing(settings: &[Setting]) -> impl Iterator<Item = &Setting> {
 
 /// The queues of the wire's end, `own` as it is, unless settings say otherwise.
 pub(crate) fn nic(own: Nic, settings: &[Setting]) -> Nic {
-    let is_meant = |setting: &&Setting| matches!(setting.lives, Lives::Nic([NicParameter::Channels]));
-    match settings.iter().find(is_meant).map(|setting| &setting.value) {
-        Some(Value::Number(queues)) => {
-            let queues = u16::try_from(*queues).expect("the table takes at most 1024 queues");
-            Nic { rx: queues, tx: queues, ..Nic::default() }
-        }
-        _ => own,
-    }
+    tune::channels(settings).map_or(own, |queues| Nic { rx: queues, tx: queues, ..Nic::default() })
 }
 
 /// Refuses settings that have no place in this arrangement.

@@ -61,6 +61,17 @@ pub enum TuneError {
         /// What a value of this knob must look like.
         why: String,
     },
+    /// The value does not go with another setting of the same side.
+    #[error("{knob} cannot be {value:?} beside {other}: {why}")]
+    Contradiction {
+        /// The name of the knob.
+        knob: String,
+        value: String,
+        /// The other setting, with its value.
+        other: String,
+        /// What both would need.
+        why: String,
+    },
 }
 
 fn hint(nearest: Option<&str>) -> String {
@@ -170,22 +181,6 @@ impl Setting {
             Lives::Nowhere { .. } => unreachable!("no value is read for a knob that is gone"),
         }
         plan
-    }
-
-    /// Why a link with these queues cannot have it: a list of CPUs may not match their number.
-    pub fn refused_by(&self, nic: &Nic) -> Option<String> {
-        match &self.value {
-            Value::Cpus(Cpus::Groups(lists)) if !usize::from(nic.tx).is_multiple_of(lists.len()) => {
-                let (queues, lists) = (nic.tx, lists.len());
-                let are = if queues == 1 {
-                    "there is 1 queue".to_owned()
-                } else {
-                    format!("there are {queues} queues")
-                };
-                Some(format!("{are}, which {lists} lists of CPUs cannot share out evenly"))
-            }
-            _ => None,
-        }
     }
 
     /// The limit on the latency of CPUs that it requests, in microseconds. No step sets it; a process must hold it.

@@ -52,7 +52,7 @@ pub(super) fn print(experiment: &Experiment, args: &Args) -> anyhow::Result<Exit
             protocol: ::lab::protocol(experiment.workload.kind),
             machines: None,
         };
-        let topology = Topology::plan(shape)?;
+        let topology = Topology::plan(shape).map_err(|error| error.of_plan(&contender.name))?;
         output::result(format_args!("# {}: {}", contender.name, contender.stands_for))?;
         topology.commands().iter().try_for_each(output::result)?;
         output::result(usage(&topology, experiment.workload.body_bytes[0], !is_packets))?;

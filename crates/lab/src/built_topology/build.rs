@@ -28,7 +28,7 @@ impl BuiltTopology {
         staffing: &Staffing,
         dir: &Path,
     ) -> Result<BuiltTopology, LabError> {
-        let mut topology = Topology::plan(shape)?;
+        let mut topology = Topology::plan(shape).map_err(|error| error.of_plan(name))?;
         // No thread of a stream sleeps, and what is before them would starve them.
         if !staffing.workload.kind.is_stream() {
             topology.schedule(staffing.scheduling);
@@ -73,7 +73,8 @@ impl BuiltTopology {
     fn place_interrupts(&mut self) -> Result<(), LabError> {
         let Topology { shape, nodes, .. } = &self.topology;
         let found = card_look::interrupts(nodes)?;
-        let placed = side_settings::interrupts(shape, nodes, &found)?;
+        let placed = side_settings::interrupts(shape, nodes, &found);
+        let placed = placed.map_err(|why| LabError::from(why).of_plan(&self.name))?;
         self.applied.apply(&placed)?;
         self.topology.plan.extend(placed);
         self.topology.card_interrupts = Some(found);
@@ -83,7 +84,8 @@ impl BuiltTopology {
     /// The same of this machine's card, where the server's is another's. What both have is not counted.
     fn place_own_interrupts(&mut self) -> Result<(), LabError> {
         let Topology { shape, nodes, .. } = &self.topology;
-        let placed = side_settings::own_interrupts(shape, SocketRole::Client, &nodes.client)?;
+        let placed = side_settings::own_interrupts(shape, SocketRole::Client, &nodes.client);
+        let placed = placed.map_err(|error| error.of_plan(&self.name))?;
         self.applied.apply(&placed)?;
         self.topology.plan.extend(placed);
         Ok(())

@@ -49,7 +49,8 @@ impl Standing {
     /// Builds it and starts the server. On failure what was begun is undone.
     pub(super) fn build(order: &Order, staff: &Staff, id: &str, dir: &Path) -> Result<Standing, LabError> {
         let cpus = NodeCpus { client: CpuSet::default(), server: staff.cpus.clone() };
-        let topology = Topology::plan(order.shape(id, SocketRole::Server, cpus, &staff.facts)?)?;
+        let shape = order.shape(id, SocketRole::Server, cpus, &staff.facts)?;
+        let topology = Topology::plan(shape).map_err(|error| error.of_plan(&order.candidate))?;
         let splice = topology.groups().of(SocketRole::Server).map(Splice::cgroup).transpose()?;
         let Topology { shape, nodes, server: place, address, there, .. } = topology;
         let half = there.expect("a topology between machines has a half there");
@@ -92,7 +93,8 @@ impl Standing {
     fn set_up(&mut self, candidate: &str, shape: &Shape, node: &NodeSpec) -> Result<(), LabError> {
         self.applied.apply(&self.half.plan)?;
         cards::await_carrier(candidate, &[node])?;
-        let placed = side_settings::own_interrupts(shape, SocketRole::Server, node)?;
+        let placed = side_settings::own_interrupts(shape, SocketRole::Server, node);
+        let placed = placed.map_err(|error| error.of_plan(candidate))?;
         self.applied.apply(&placed)?;
         self.half.plan.extend(placed);
         Ok(())

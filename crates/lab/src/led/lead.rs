@@ -89,7 +89,12 @@ impl From<&LabError> for LeadFailed {
         };
         let is_input = matches!(
             error,
-            LabError::NotThere { .. } | LabError::Experiment { .. } | LabError::UnknownPath { .. }
+            LabError::NotThere { .. }
+                | LabError::Experiment { .. }
+                | LabError::UnknownPath { .. }
+                | LabError::Settings { .. }
+                | LabError::Spec(_)
+                | LabError::Plan { .. }
         );
         LeadFailed { machine: machine.cloned(), why, remedy, is_input }
     }

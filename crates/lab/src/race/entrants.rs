@@ -114,12 +114,17 @@ impl Race {
         self.contenders.iter().map(|contender| self.entrant(contender)).collect()
     }
 
+    /// A contender's topology, with the names that a reader is shown.
+    pub(super) fn planned(&self, contender: &Contender) -> Result<Topology, LabError> {
+        Topology::plan(self.shape(contender, None)).map_err(|error| error.of_plan(&contender.name))
+    }
+
     pub(super) fn entrant(&self, contender: &Contender) -> Result<Entrant, LabError> {
         let can_run = contender.races();
         // What machines lack may be what the plan would be made of, and there is none for a family without callers.
         let is_called = relays::uncalled(contender, self.experiment.workload.ipv6).is_none();
         let is_planned = can_run || (self.options.machines.is_none() && is_called);
-        let topology = is_planned.then(|| Topology::plan(self.shape(contender, None))).transpose()?;
+        let topology = is_planned.then(|| self.planned(contender)).transpose()?;
         let known = topology.as_ref().filter(|_| contender.is_known());
         let with_mtu = topology.as_ref().filter(|_| can_run && contender.cni.is_none());
         Ok(Entrant {

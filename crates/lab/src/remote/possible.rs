@@ -1,8 +1,9 @@
 //! What of an experiment can be done between two machines, and why the rest cannot.
 
-use record::{Experiment, Placement, Steering, Underlay, WorkloadKind};
+use record::{Candidate, Experiment, Placement, Steering, Underlay, WorkloadKind};
 
 use crate::LabError;
+use crate::candidate::settings;
 use crate::limits::clients_suffice;
 use crate::shape::MachineNodes;
 
@@ -10,7 +11,8 @@ use crate::shape::MachineNodes;
 /// clients cannot share out.
 ///
 /// # Errors
-/// [`LabError::Experiment`], with what it is and why it cannot be.
+/// [`LabError::Experiment`], with what it is and why it cannot be; [`LabError::Settings`]: no machine could have those of
+/// a candidate.
 pub fn possible(experiment: &Experiment, clients: usize) -> Result<(), LabError> {
     let place = "between two machines";
     if experiment.placement == Placement::SameNode {
@@ -20,6 +22,9 @@ pub fn possible(experiment: &Experiment, clients: usize) -> Result<(), LabError>
         possible_with_clients(experiment, clients)?;
     }
     clients_suffice(experiment, clients)?;
+    // Known before a machine is reached.
+    let sound = |candidate: &Candidate| settings(candidate, &candidate.title()).map(drop);
+    experiment.candidates.iter().try_for_each(sound)?;
     possible_elsewhere(experiment, place)
 }
 

@@ -174,7 +174,11 @@ fn each_group_of_queues_has_the_cpus_of_its_list() {
             assert_eq!(run(&Netns::current().unwrap(), "ip", &args), "2\n1\n");
         }
     });
-    let uneven = proved(&xps("1"), &facts);
+    let contradiction = lab::contenders(&[xps("1")], &facts, &PluginDirs::default()).unwrap_err().to_string();
+    let refused =
+        "use the settings of tuned: xps_cpus cannot be \"1;0\" beside channels = 1: there is 1 queue";
+    assert!(contradiction.contains(refused), "{contradiction}");
+    let uneven = proved(&tuned("ptp+direct", &[("xps_cpus", "1;0")]), &facts);
     let shape = Shape { settings: uneven.settings, ..shape(uneven.path, "hg-none", false) };
     let error = lab::Topology::plan(shape).unwrap_err().to_string();
     assert!(error.contains("there is 1 queue, which 2 lists of CPUs cannot share out evenly"), "{error}");

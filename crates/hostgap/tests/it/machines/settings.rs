@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use testkit::run;
 
 use super::{Machines, Three, assert_nothing_left, machines, three};
-use crate::sandbox::{check, check_race, json, kill, stderr, until};
+use crate::sandbox::{check, check_race, json, kill, stderr, stdout, until};
 
 const SETTINGS: &str = r#"
 schema = 1
@@ -114,6 +114,61 @@ fn each_side_is_set_while_the_candidate_stands() {
     assert_raced(&race.wait_with_output().unwrap());
     assert_eq!((seen[0].as_str(), seen[1].as_str()), ("0", "1"), "each side has its own");
     assert!(seen[2].contains("src 10.9.0.1") && seen[2].contains("initcwnd 16"), "{}", seen[2]);
+    machines.assert_as_before();
+}
+
+/// Settings that no card has together: it would have one queue, and two lists of CPUs are for at least two.
+const CONTRADICTION: &str = r#"
+[[candidates]]
+path = "ptp+direct"
+name = "one queue for two lists"
+tune.server = { channels = 1, xps_cpus = "0;1" }
+"#;
+
+/// Settings that the cards of these machines do not have.
+const LACKED: &str = r#"
+[[candidates]]
+path = "host"
+name = "two lists for one queue"
+tune.xps_cpus = "0;1"
+
+[[candidates]]
+path = "host"
+name = "two queues of one"
+tune.server.rss_indirection = 2
+"#;
+
+#[test]
+fn settings_that_contradict_each_other_are_refused_with_the_candidate_s_name() {
+    let Some(Three { machines, client, .. }) = &three() else { return };
+    let file = machines.settings(&[SETTINGS, CONTRADICTION].concat());
+    for of in [&["--server", "ssh://b"][..], &["--client", "ssh://a", "--server", "ssh://b"]] {
+        let output = machines.race_of(&file, of).wait_with_output().unwrap();
+        let said = check(
+            &output,
+            2,
+            "the settings of one queue for two lists: xps_cpus cannot be \"0;1\" beside channels = 1",
+        );
+        assert!(!said.contains("connecting to"), "{said}");
+    }
+    assert_nothing_left(machines, client);
+}
+
+#[test]
+fn what_the_cards_do_not_have_is_left_out_before_the_race() {
+    let Some(machines) = machines() else { return };
+    let file = machines.settings(&[SETTINGS, LACKED].concat());
+    let output =
+        machines.race_of(&file, &["--server", "ssh://b", "--show-commands"]).wait_with_output().unwrap();
+    check(&output, 0, "connecting to ssh://b");
+    let shown = stdout(&output);
+    for why in [
+        "cannot run: xps_cpus = 0;1: there is 1 queue, which 2 lists of CPUs cannot share out evenly; \
+         the server's machine: xps_cpus = 0;1: there is 1 queue, ",
+        "cannot run: the server's machine: rss_indirection = 2: ",
+    ] {
+        assert!(shown.contains(why), "{why}: {shown}");
+    }
     machines.assert_as_before();
 }
 
