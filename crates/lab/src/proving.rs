@@ -4,7 +4,7 @@ use linux::features::Facts;
 use linux::netlink::Netlink;
 use linux::sysfs::LinkAttribute;
 use linux::{IfName, Link, LinkKind, Netns, VethPeer, sysctl};
-use plan::{ApplyError, Kernel, Place, StepState, look};
+use plan::{ApplyError, Kernel, Place, Placed, StepState, look, preview};
 use tune::{Lives, Nic, QueueFile, Setting, Settings, Since, Site, ValueKind};
 
 use crate::{Contender, LabError, card_look, side_settings};
@@ -59,15 +59,21 @@ pub(crate) fn prove_on_machine(
             continue;
         }
         let steps = setting.plan(&site).steps;
-        let lacked = steps.iter().find_map(|placed| match look(placed, &mut kernel) {
-            Ok(StepState::Absent) => Some(LACKED.to_owned()),
-            Ok(_) => None,
-            Err(error) => Some(error.to_string()),
-        });
+        let lacked = steps.iter().find_map(|placed| unmade(placed, &mut kernel));
         let lacked = lacked.or_else(|| steps.is_empty().then(|| LACKED.to_owned()));
         unmet.extend(lacked.map(|why| format!("{} = {}: {why}", setting.knob.id, setting.value)));
     }
     Ok(unmet)
+}
+
+/// Why a step cannot be made here, as far as can be said without making it: there is nothing to set, or a card says
+/// that the value is more than it takes.
+fn unmade(placed: &Placed, kernel: &mut Kernel) -> Option<String> {
+    match look(placed, kernel) {
+        Ok(StepState::Absent) => Some(LACKED.to_owned()),
+        Ok(_) => preview(placed, kernel).err().map(|error| error.to_string()),
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 const LACKED: &str = "it has no such setting";

@@ -11,8 +11,8 @@ use crate::shape::MachineNodes;
 /// clients cannot share out.
 ///
 /// # Errors
-/// [`LabError::Experiment`], with what it is and why it cannot be; [`LabError::Settings`]: no machine could have those of
-/// a candidate.
+/// [`LabError::Experiment`], with what it is and why it cannot be; [`LabError::Settings`]: no machine could have
+/// those of a candidate.
 pub fn possible(experiment: &Experiment, clients: usize) -> Result<(), LabError> {
     let place = "between two machines";
     if experiment.placement == Placement::SameNode {

@@ -136,6 +136,11 @@ tune.xps_cpus = "0;1"
 path = "host"
 name = "two queues of one"
 tune.server.rss_indirection = 2
+
+[[candidates]]
+path = "ptp+direct"
+name = "more queues than there can be"
+tune.channels = 1024
 "#;
 
 #[test]
@@ -166,6 +171,8 @@ fn what_the_cards_do_not_have_is_left_out_before_the_race() {
         "cannot run: xps_cpus = 0;1: there is 1 queue, which 2 lists of CPUs cannot share out evenly; \
          the server's machine: xps_cpus = 0;1: there is 1 queue, ",
         "cannot run: the server's machine: rss_indirection = 2: ",
+        "cannot run: channels = 1024: the number of queues of eth0 can be ",
+        "; the server's machine: channels = 1024: the number of queues of eth0 can be ",
     ] {
         assert!(shown.contains(why), "{why}: {shown}");
     }
