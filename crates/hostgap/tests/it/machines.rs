@@ -473,6 +473,8 @@ fn what_cannot_race_on_another_machine_is_refused_with_the_reason() {
     of_two(&["--connections", "40002"], "20001 connections of one client: it calls one port of the server");
     refused(&["--server", "ssh://-b"], 2, "is no host");
     refused(&["--server", "ssh://b", "--server-cpus", "4000"], 2, "CPU 4000 does not exist there");
+    let shown = ["--client", "ssh://a", "--server", "ssh://b", "--show-commands"];
+    refused(&shown, 2, "--show-commands with --client: the plan is made on the client's machine; leave out");
     let led = ["--client", "ssh://a", "--server", "ssh://b", "--cpus", "4000"];
     refused(&led, 2, "use ssh://a: race as asked: the client's CPUs 4000: CPU 4000 does not exist there");
     let led = ["--client", "ssh://a", "--server", "ssh://b", "--nic", "eth7"];

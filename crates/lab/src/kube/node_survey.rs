@@ -46,8 +46,7 @@ impl NodeSurvey {
     /// [`LabError::Machine`]: pods cannot be made, or on no node one that guards them; why in the cluster's words.
     pub fn run(&self, emit: &mut dyn FnMut(Event)) -> Result<Option<Vec<NodeSeen>>, LabError> {
         emit(Event::Connecting { machine: self.access.kubectl.cluster() });
-        let listed = all(&self.access.kubectl, &self.access.nodes);
-        let (nodes, others) = listed.map_err(|why| self.access.kubectl.failed(why))?;
+        let (nodes, others) = all(&self.access.kubectl, &self.access.nodes)?;
         others.into_iter().for_each(|LeftOut { node, why }| emit(Event::NodeLeftOut { node, why }));
         let run = fresh_seed();
         let made = format!("hostgap-look-{run:06}");

@@ -8,6 +8,7 @@ use record::NodeInZone;
 use serde_json::Value;
 
 use super::kubectl::Kubectl;
+use crate::LabError;
 
 /// A node of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,30 +124,79 @@ impl Node {
     }
 }
 
-/// The client's and the server's node: those that are named, whose taints are then tolerated, or the first two that
-/// take any pods. One name is both.
+/// Refuses names of nodes that are not the ends of one race: two, or one with `same_node`.
 ///
 /// # Errors
-/// There are none, in words.
-pub(super) fn choose(kubectl: &Kubectl, named: &[String], same_node: bool) -> Result<[Node; 2], String> {
-    let listed = kubectl.get(&["nodes"])?;
-    let all: Vec<Node> = listed["items"].as_array().into_iter().flatten().map(Node::of).collect();
-    chosen(&all, named, same_node)
+/// [`LabError::Experiment`], with what was named.
+pub(super) fn check_ends(named: &[String], same_node: bool) -> Result<(), LabError> {
+    let why = match named {
+        [] => return Ok(()),
+        [_] if same_node => return Ok(()),
+        [_] => {
+            "a race is from one node to another, and this names one: name the server's too (CLIENT,SERVER), or race between \
+             pods of one node with --same-node"
+        }
+        _ if same_node => "with --same-node both pods are on one node, so one is named",
+        [client, server] if client == server => {
+            "a race is from one node to another: name two, or one together with --same-node"
+        }
+        [_, _] => return Ok(()),
+        _ => "a race is from one node to another: name two, or race every pair of them with --all-pairs",
+    };
+    Err(LabError::Experiment { what: format!("--nodes {}", named.join(",")), why: why.to_owned() })
+}
+
+/// Refuses names of nodes of which there are no pairs.
+///
+/// # Errors
+/// [`LabError::Experiment`], with what was named.
+pub(super) fn check_pairs(named: &[String]) -> Result<(), LabError> {
+    let twice = named.iter().enumerate().find(|(at, name)| named[..*at].contains(name));
+    let why = match (named, twice) {
+        (_, Some((_, name))) => format!("{name} is named twice"),
+        ([_], None) => "a race of all pairs needs two nodes, and this names one".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(LabError::Experiment { what: format!("--nodes {}", named.join(",")), why })
+}
+
+/// The client's and the server's node: those that are named, whose taints are then tolerated, or the first two that
+/// take any pods. One name is both; the names were [checked](check_ends).
+///
+/// # Errors
+/// [`LabError::NotThere`]: one that is named is not there; [`LabError::Machine`]: the cluster does not say which nodes
+/// it has, or these or too many others take no pods.
+pub(super) fn choose(kubectl: &Kubectl, named: &[String], same_node: bool) -> Result<[Node; 2], LabError> {
+    let all = listed(kubectl)?;
+    chosen(&all, named, same_node).map_err(|why| unsuited(kubectl, (&all, named), why))
+}
+
+/// All nodes of the cluster.
+fn listed(kubectl: &Kubectl) -> Result<Vec<Node>, LabError> {
+    let listed = kubectl.get(&["nodes"]).map_err(|why| kubectl.failed(why))?;
+    Ok(listed["items"].as_array().into_iter().flatten().map(Node::of).collect())
+}
+
+/// The error that nodes are none for a race: a name is wrong, or the cluster's nodes are not as they have to be.
+fn unsuited(kubectl: &Kubectl, (all, named): (&[Node], &[String]), why: String) -> LabError {
+    if named.iter().all(|name| named_node(all, name).is_ok()) {
+        return kubectl.failed(why);
+    }
+    LabError::NotThere { machine: kubectl.cluster(), why }
 }
 
 /// The nodes of a race of all pairs: those that are named, or all that take any pods; with `zones` one for each zone,
 /// which is the first that is named or listed there. And, unless some are named, the others, each with the reason.
 ///
 /// # Errors
-/// There are fewer than two, or too many; in words.
+/// Those of [`choose`], or there are too many.
 pub(super) fn choose_many(
     kubectl: &Kubectl,
     named: &[String],
     zones: bool,
-) -> Result<(Vec<Node>, Vec<LeftOut>), String> {
-    let listed = kubectl.get(&["nodes"])?;
-    let all: Vec<Node> = listed["items"].as_array().into_iter().flatten().map(Node::of).collect();
-    let nodes = many(&all, named, zones)?;
+) -> Result<(Vec<Node>, Vec<LeftOut>), LabError> {
+    let all = listed(kubectl)?;
+    let nodes = many(&all, named, zones).map_err(|why| unsuited(kubectl, (&all, named), why))?;
     let others = if named.is_empty() { left_out(&all, &nodes) } else { Vec::new() };
     Ok((nodes, others))
 }
@@ -167,14 +217,7 @@ fn left_out(all: &[Node], nodes: &[Node]) -> Vec<LeftOut> {
 }
 
 fn many(all: &[Node], named: &[String], zones: bool) -> Result<Vec<Node>, String> {
-    let mut nodes = Vec::new();
-    for name in named {
-        let node = find(all, name)?;
-        if nodes.contains(&node) {
-            return Err(format!("--nodes names {name} twice"));
-        }
-        nodes.push(node);
-    }
+    let mut nodes = named.iter().map(|name| find(all, name)).collect::<Result<Vec<Node>, String>>()?;
     if named.is_empty() {
         nodes.extend(all.iter().filter(|node| node.is_open()).cloned());
     }
@@ -225,11 +268,11 @@ fn closed(all: &[Node]) -> String {
 /// unless some are named, the others, each with the reason.
 ///
 /// # Errors
-/// One that is named is not there or does not run Linux, or none is ready; in words.
-pub(super) fn all(kubectl: &Kubectl, named: &[String]) -> Result<(Vec<Node>, Vec<LeftOut>), String> {
-    let listed = kubectl.get(&["nodes"])?;
-    let all: Vec<Node> = listed["items"].as_array().into_iter().flatten().map(Node::of).collect();
-    to_see(&all, named)
+/// [`LabError::NotThere`]: one that is named is not there; [`LabError::Machine`]: the cluster does not say which nodes
+/// it has, one of these does not run Linux, or none is ready.
+pub(super) fn all(kubectl: &Kubectl, named: &[String]) -> Result<(Vec<Node>, Vec<LeftOut>), LabError> {
+    let all = listed(kubectl)?;
+    to_see(&all, named).map_err(|why| unsuited(kubectl, (&all, named), why))
 }
 
 fn to_see(all: &[Node], named: &[String]) -> Result<(Vec<Node>, Vec<LeftOut>), String> {
@@ -282,9 +325,8 @@ fn chosen(all: &[Node], named: &[String], same_node: bool) -> Result<[Node; 2], 
                 }
             }
         }
-        [both] if same_node => find(all, both).map(|node| [node.clone(), node]),
-        [client, server] if client != server && !same_node => Ok([find(all, client)?, find(all, server)?]),
-        _ => Err("--nodes takes the client's and the server's node, or one with --same-node".to_owned()),
+        [client, .., server] => Ok([find(all, client)?, find(all, server)?]),
+        [both] => find(all, both).map(|node| [node.clone(), node]),
     }
 }
 
@@ -325,9 +367,43 @@ mod tests {
         let why = |named: &[String]| chosen(&all, named, false).unwrap_err();
         assert_eq!(names(chosen(&all, &named(&["control", "a"]), false)).unwrap(), ["control", "a"]);
         assert!(why(&named(&["x", "a"])).contains("there are control, a, b"));
-        assert!(why(&named(&["a"])).contains("or one with --same-node"));
         let few = chosen(&all[..2], &[], false).unwrap_err();
         assert!(few.contains("two nodes") && few.contains("control: it has the taint"), "{few}");
+    }
+
+    #[test]
+    fn names_are_those_of_the_ends_of_a_race() {
+        let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let said = |checked: Result<(), LabError>| checked.err().map(|error| error.to_string());
+        let ends = |names: &[&str], same_node| said(check_ends(&named(names), same_node));
+        for (names, same_node) in [(&[][..], false), (&[], true), (&["a"], true), (&["a", "b"], false)] {
+            assert_eq!(ends(names, same_node), None, "{names:?}");
+        }
+        for (names, same_node, expected) in [
+            (
+                &["a"][..],
+                false,
+                "race as asked: --nodes a: a race is from one node to another, and this names one",
+            ),
+            (&["a", "b"], true, "--nodes a,b: with --same-node both pods are on one node"),
+            (
+                &["a", "a"],
+                false,
+                "--nodes a,a: a race is from one node to another: name two, or one together with",
+            ),
+            (
+                &["a", "b", "c"],
+                false,
+                "--nodes a,b,c: a race is from one node to another: name two, or race every",
+            ),
+        ] {
+            let why = ends(names, same_node).unwrap();
+            assert!(why.contains(expected), "{why}");
+        }
+        let pairs = |names: &[&str]| said(check_pairs(&named(names)));
+        assert_eq!((pairs(&[]), pairs(&["a", "b", "c"])), (None, None));
+        assert!(pairs(&["a"]).unwrap().contains("--nodes a: a race of all pairs needs two nodes"));
+        assert!(pairs(&["a", "b", "a"]).unwrap().contains("--nodes a,b,a: a is named twice"));
     }
 
     fn in_zone(name: &str, zone: Option<&str>) -> Node {
@@ -344,9 +420,7 @@ mod tests {
         };
         assert_eq!(of(&[]).unwrap(), ["a", "b", "c"]);
         assert_eq!(of(&["control", "c"]).unwrap(), ["control", "c"]);
-        assert!(of(&["a"]).unwrap_err().contains("needs two nodes"));
         assert!(of(&["a", "x"]).unwrap_err().contains("there are control, a, b, c"));
-        assert!(of(&["a", "b", "a"]).unwrap_err().contains("names a twice"));
         let others = left_out(&all, &many(&all, &[], false).unwrap());
         assert_eq!(others.len(), 1);
         assert_eq!(

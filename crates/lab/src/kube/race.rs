@@ -11,7 +11,7 @@ use super::access::ClusterAccess;
 use super::cluster_setup::{ClusterSetup, PodPlacement};
 use super::manifests::Manifests;
 use super::node_pair_pods::NodePairPods;
-use super::nodes::choose;
+use super::nodes::{check_ends, choose};
 use super::options::ClusterOptions;
 use super::pair_race::PairRace;
 use super::path::{ClusterContender, PodPath, Pods, contenders};
@@ -42,8 +42,17 @@ impl ClusterRace {
     /// Checks everything that can be checked without the cluster.
     ///
     /// # Errors
-    /// [`LabError::Experiment`]: something is asked for that is not done in a cluster.
-    pub fn prepare(mut experiment: Experiment, options: ClusterOptions) -> Result<ClusterRace, LabError> {
+    /// [`LabError::Experiment`]: something is asked for that is not done in a cluster, or not between these nodes.
+    pub fn prepare(experiment: Experiment, options: ClusterOptions) -> Result<ClusterRace, LabError> {
+        check_ends(&options.access.nodes, experiment.placement == Placement::SameNode)?;
+        ClusterRace::of_nodes(experiment, options)
+    }
+
+    /// The same, whichever nodes are named.
+    pub(super) fn of_nodes(
+        mut experiment: Experiment,
+        options: ClusterOptions,
+    ) -> Result<ClusterRace, LabError> {
         possible_elsewhere(&experiment, "in a cluster")?;
         clients_suffice(&experiment, 1)?;
         if experiment.workload.server == ServerKind::Nginx {
@@ -158,9 +167,7 @@ impl ClusterRace {
     fn placement(&self) -> Result<PodPlacement, LabError> {
         let same_node = self.experiment.placement == Placement::SameNode;
         let ClusterAccess { kubectl, nodes, .. } = &self.options.access;
-        choose(kubectl, nodes, same_node)
-            .map(|pair| PodPlacement::Pair(Box::new(pair)))
-            .map_err(|why| kubectl.failed(why))
+        choose(kubectl, nodes, same_node).map(|pair| PodPlacement::Pair(Box::new(pair)))
     }
 
     /// A setup of which nothing is made yet.

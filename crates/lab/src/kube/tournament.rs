@@ -16,7 +16,7 @@ use serde_json::Value;
 use stats::Random;
 
 use super::cluster_setup::{ClusterSetup, PodPlacement};
-use super::nodes::{LeftOut, choose_many};
+use super::nodes::{LeftOut, check_pairs, choose_many};
 use super::options::ClusterOptions;
 use super::pair_race::PairRace;
 use super::pair_record::{PairRecord, PairResult};
@@ -62,7 +62,8 @@ impl Tournament {
                 "pairs are compared with each other, and get as many rounds each; set them with --rounds";
             return Err(refused("--until with --all-pairs", why));
         }
-        Ok(Tournament { race: ClusterRace::prepare(experiment, options)?, how })
+        check_pairs(&options.access.nodes)?;
+        Ok(Tournament { race: ClusterRace::of_nodes(experiment, options)?, how })
     }
 
     /// Everything that the race would create, and before it the rights that it takes, as a list of objects.
@@ -102,8 +103,7 @@ impl Tournament {
 
     fn ground(&self, emit: &mut dyn FnMut(Event)) -> Result<PodPlacement, LabError> {
         let access = &self.race.options.access;
-        let chosen = choose_many(&access.kubectl, &access.nodes, self.how.zones);
-        let (nodes, others) = chosen.map_err(|why| access.kubectl.failed(why))?;
+        let (nodes, others) = choose_many(&access.kubectl, &access.nodes, self.how.zones)?;
         others.into_iter().for_each(|LeftOut { node, why }| emit(Event::NodeLeftOut { node, why }));
         Ok(PodPlacement::Everywhere(nodes))
     }

@@ -248,3 +248,28 @@ fn a_cordoned_node_is_looked_at_and_one_that_is_not_ready_is_named() {
         assert_eq!(left_out, names.is_empty(), "{}", stderr(&output));
     }
 }
+
+/// A name too few or too many is wrong whatever the cluster has, so that it is not asked; one that is not there is
+/// wrong, too.
+#[test]
+fn nodes_that_are_not_the_ends_of_a_race_are_bad_input() {
+    let (fake, out) = (Fake::refusing(""), tempfile::tempdir().unwrap());
+    for (args, says) in [
+        (
+            &["--nodes", "a"][..],
+            "--nodes a: a race is from one node to another, and this names one: name the server's too",
+        ),
+        (&["--nodes", "a,b", "--same-node"], "--nodes a,b: with --same-node both pods are on one node"),
+        (&["--nodes", "a,b,c"], "race every pair of them with --all-pairs"),
+        (&["--nodes", "a", "--all-pairs"], "--nodes a: a race of all pairs needs two nodes"),
+    ] {
+        check(&fake.race(out.path(), args).output().unwrap(), 2, says);
+    }
+    assert_eq!(fake.calls(""), [] as [String; 0]);
+    for args in
+        [&["--nodes", "a,x"][..], &["--nodes", "x", "--same-node"], &["--nodes", "a,x", "--all-pairs"]]
+    {
+        check(&fake.race(out.path(), args).output().unwrap(), 2, "there is no node \"x\"; there are a, b");
+    }
+    assert_eq!(fake.calls("create"), [] as [String; 0]);
+}
