@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ::lab::kube::{ClusterAccess, Kubectl};
+use ::lab::kube::{ClusterAccess, Kubectl, PullSecret};
 
 use crate::exit::BadInput;
 use crate::own_program::own_program;
@@ -33,6 +33,10 @@ pub(crate) struct ClusterArgs {
     /// The image with this version of hostgap (cargo xtask image makes it).
     #[arg(long, value_name = "IMAGE", default_value = "localhost/hostgap:latest", requires = "kube")]
     image: String,
+    /// The Secret with which nodes pull the image from a private registry: NAME in the namespace of --namespace, or
+    /// NAMESPACE/NAME, which is copied into the one that is made and goes with it.
+    #[arg(long, value_name = "[NAMESPACE/]NAME", requires = "kube")]
+    image_pull_secret: Option<String>,
     /// Copy this program into pods of another image, which has a shell (busybox, debian), where no image with
     /// hostgap can be pulled.
     #[arg(long, value_name = "IMAGE", requires = "kube")]
@@ -46,7 +50,12 @@ impl ClusterArgs {
         if words.is_empty() {
             return Err(BadInput("--kubectl names no program".to_owned()).into());
         }
+        let pull_secret = self.image_pull_secret.as_deref().map(|named| {
+            let read = PullSecret::read(named, self.namespace.as_deref());
+            read.map_err(|why| BadInput(format!("--image-pull-secret {named}: {why}")))
+        });
         Ok(ClusterAccess {
+            pull_secret: pull_secret.transpose()?,
             kubectl: Kubectl { words, context: self.context.clone() },
             namespace: self.namespace.clone(),
             nodes: self.nodes.clone(),

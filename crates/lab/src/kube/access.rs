@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::kubectl::Kubectl;
+use super::pull_secret::PullSecret;
 use crate::OwnProgram;
 
 /// How a cluster is reached, and where its pods have this program from.
@@ -17,6 +18,8 @@ pub struct ClusterAccess {
     pub nodes: Vec<String>,
     /// An image with this program.
     pub image: String,
+    /// The Secret with which nodes pull the image, where its registry asks for one.
+    pub pull_secret: Option<PullSecret>,
     /// An image with a shell, into whose pods this program is copied instead.
     pub copy: Option<String>,
     /// This program, which is copied into pods whose image has a shell alone.

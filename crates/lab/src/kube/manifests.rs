@@ -18,6 +18,8 @@ pub(super) struct Manifests<'a> {
     /// The number of this run, by which it knows its own Job and namespace from another's.
     pub(super) run: u64,
     pub(super) image: &'a str,
+    /// The name of the Secret with which it is pulled.
+    pub(super) pull_secret: Option<&'a str>,
     /// Whether the program is copied into the pods, as the image does not have it.
     pub(super) copies: bool,
     /// Whole CPUs of a pod.
@@ -37,6 +39,8 @@ pub(super) struct Manifests<'a> {
 /// The container, the Job and the account of each race.
 pub(super) const CONTAINER: &str = "hostgap";
 pub(super) const LEASE: &str = "hostgap-race";
+/// The place in the ground of what the first pod needs in a namespace that the race makes.
+pub(super) const AFTER_NAMESPACE: usize = 1;
 /// Where a copied program and files of its own are.
 pub(super) const DIRECTORY: &str = "/hostgap";
 /// The longest race, in seconds: what is forgotten goes after a day.
@@ -240,7 +244,7 @@ impl Manifests<'_> {
                 "ports": [{ "port": self.port, "protocol": protocol }] }] } })
     }
 
-    fn named(&self, name: &str) -> Value {
+    pub(super) fn named(&self, name: &str) -> Value {
         json!({ "name": name, "namespace": self.namespace,
             "labels": { "app.kubernetes.io/managed-by": "hostgap" } })
     }
@@ -268,6 +272,7 @@ impl Manifests<'_> {
     fn pod_spec(&self, container: &Value, node: &str) -> Value {
         // By the scheduler, which says why a pod has no place; a name in spec.nodeName would pass it by.
         let is_node = json!({ "key": "metadata.name", "operator": "In", "values": [node] });
+        let secrets: Vec<Value> = self.pull_secret.iter().map(|name| json!({ "name": name })).collect();
         let tolerations = if self.tolerates { json!([{ "operator": "Exists" }]) } else { json!([]) };
         json!({
             "restartPolicy": "Never",
@@ -275,6 +280,7 @@ impl Manifests<'_> {
                 "nodeSelectorTerms": [{ "matchFields": [is_node] }] } } },
             "tolerations": tolerations,
             "containers": [container], "volumes": [{ "name": CONTAINER, "emptyDir": {} }],
+            "imagePullSecrets": secrets,
             "automountServiceAccountToken": false, "enableServiceLinks": false,
             // All that it does can be done again.
             "terminationGracePeriodSeconds": 1,
@@ -308,6 +314,7 @@ mod tests {
             owns_namespace: true,
             run: 42,
             image: "localhost/hostgap:latest",
+            pull_secret: None,
             copies: false,
             cpus: 2,
             guaranteed: true,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::access::ClusterAccess;
 use super::kubectl::{ANSWER_MAX, INTERRUPTED, Kubectl, is_forbidden};
-use super::manifests::{LEASE, Manifests, owned};
+use super::manifests::{AFTER_NAMESPACE, LEASE, Manifests, owned};
 use super::pod_process::{copy, hold_lease};
 use super::ready::{await_each, await_pods, name_of};
 use crate::channel::Channel;
@@ -67,9 +67,14 @@ impl<'a> LeasedNamespace<'a> {
             let program = &self.access.own.program;
             self.program = Some(std::fs::read(program).map_err(LabError::file("read", program))?);
         }
+        let mut ground = self.manifests.ground(node);
+        if let Some(secret) = &self.access.pull_secret {
+            let copy = secret.copied(self.kubectl(), &self.manifests)?;
+            copy.into_iter().for_each(|copy| ground.insert(AFTER_NAMESPACE, copy));
+        }
         self.stands = true;
         // In one command, which goes on if this process is killed: there is nothing without a guard.
-        let created = self.kubectl().create(&self.manifests.ground(node));
+        let created = self.kubectl().create(&ground);
         created.map_err(|why| {
             // The words of `ForbiddenMessage` in the API server's handlers/responsewriters/errors.go.
             let refused = format!("cannot create resource {:?}", self.manifests.owner_resource());

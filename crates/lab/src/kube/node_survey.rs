@@ -145,6 +145,7 @@ impl NodeSurvey {
             owns_namespace: self.access.namespace.is_none(),
             run,
             image: self.access.pod_image(),
+            pull_secret: self.access.pull_secret.as_ref().map(|secret| secret.name.as_str()),
             copies: self.access.copy.is_some(),
             cpus: 1,
             guaranteed: false,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::access::ClusterAccess;
 use super::cluster_setup::{ClusterSetup, PodPlacement};
-use super::manifests::Manifests;
+use super::manifests::{AFTER_NAMESPACE, Manifests};
 use super::node_pair_pods::NodePairPods;
 use super::nodes::{check_ends, choose};
 use super::options::ClusterOptions;
@@ -79,8 +79,12 @@ impl ClusterRace {
 
     /// What would be made in the cluster, as a list of objects.
     pub(super) fn listed(&self, setup: &ClusterSetup<'_>) -> Value {
-        let mut items = rights(self.options.access.namespace.as_deref());
-        items.extend(setup.manifests().ground(&setup.nodes()[0].name));
+        let ClusterAccess { namespace, pull_secret, .. } = &self.options.access;
+        let mut items = rights(namespace.as_deref(), pull_secret.as_ref());
+        let mut ground = setup.manifests().ground(&setup.nodes()[0].name);
+        let copy = pull_secret.as_ref().and_then(|secret| secret.shown(setup.manifests()));
+        copy.into_iter().for_each(|copy| ground.insert(AFTER_NAMESPACE, copy));
+        items.extend(ground);
         items.extend(setup.objects(&self.paths()));
         json!({ "apiVersion": "v1", "kind": "List", "items": items })
     }
@@ -192,6 +196,7 @@ fn manifests<'a>(
         owns_namespace: options.access.namespace.is_none(),
         run,
         image: options.access.pod_image(),
+        pull_secret: options.access.pull_secret.as_ref().map(|secret| secret.name.as_str()),
         copies: options.access.copy.is_some(),
         cpus: options.pod_cpus,
         guaranteed: options.guaranteed,
@@ -236,6 +241,7 @@ mod tests {
             namespace: None,
             nodes: Vec::new(),
             image: "image".to_owned(),
+            pull_secret: None,
             copy: None,
             own: OwnProgram { program: "hostgap".into(), version: "1" },
             stop: Arc::new(AtomicBool::new(false)),

@@ -3,10 +3,12 @@
 use serde_json::{Value, json};
 
 use super::manifests::LEASE;
+use super::pull_secret::PullSecret;
 
 /// The rights that a race needs in a cluster, and no more; in a namespace that is there, those in it, beside listing
-/// the nodes. Namespaces are in the last rules because only a holder of a right can grant it.
-pub(super) fn rights(namespace: Option<&str>) -> Vec<Value> {
+/// the nodes. Namespaces are in the last rules because only a holder of a right can grant it. A Secret that is copied
+/// is read where it is, and that one alone.
+pub(super) fn rights(namespace: Option<&str>, pull_secret: Option<&PullSecret>) -> Vec<Value> {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
     let nodes = rule("", &["nodes"], &["list"]);
     let mut rules = vec![
@@ -27,5 +29,12 @@ pub(super) fn rights(namespace: Option<&str>) -> Vec<Value> {
         rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], &["create"]),
         rule("", &["namespaces"], &["get", "create", "delete"]),
     ]);
-    vec![of("ClusterRole", json!({ "name": LEASE }), rules)]
+    let copied = pull_secret.and_then(|secret| Some((secret, secret.copied_from.as_deref()?)));
+    rules.extend(copied.map(|_| rule("", &["secrets"], &["create"])));
+    let read = copied.map(|(secret, from)| {
+        let mut get = rule("", &["secrets"], &["get"]);
+        get["resourceNames"] = json!([secret.name]);
+        of("Role", json!({ "name": LEASE, "namespace": from }), vec![get])
+    });
+    std::iter::once(of("ClusterRole", json!({ "name": LEASE }), rules)).chain(read).collect()
 }

@@ -273,3 +273,76 @@ fn nodes_that_are_not_the_ends_of_a_race_are_bad_input() {
     }
     assert_eq!(fake.calls("create"), [] as [String; 0]);
 }
+
+/// A Secret in another namespace, and all that is made, which is kept when it is deleted.
+const REGISTRY: &str = r#"
+get*" secret regcred --namespace build")
+    echo '{ "type": "kubernetes.io/dockerconfigjson", "data": { ".dockerconfigjson": "b3BlbiBzZXNhbWU=" } }' ;;
+get*" secret "*" --namespace build") [ "${*#*opaque}" = "$*" ] || echo '{ "type": "Opaque", "data": {} }' ;;
+create*) cat >"$dir/created-$(created)"; cat "$dir"/created-* >"$dir/made" ;;
+"#;
+
+#[test]
+fn the_secret_of_a_registry_is_copied_into_the_namespace_that_is_made() {
+    let fake = Fake::new(&[node("a")], &[pod("look-a", &runs())], REGISTRY);
+    let made = || std::fs::read_to_string(fake.dir.path().join("made")).unwrap_or_default();
+    let of = |named: &str| fake.doctor(&["--image-pull-secret", named]).output().unwrap();
+    check(&of("build/none"), 2, "there is no Secret build/none");
+    check(&of("build/opaque"), 2, "Secret build/opaque is of type \"Opaque\"");
+    check(&of("regcred"), 2, "--image-pull-secret regcred: a namespace that is made has no Secret yet");
+    assert_eq!(made(), "", "nothing is made without it");
+
+    check(&of("build/regcred"), 0, "");
+    let lists =
+        serde_json::Deserializer::from_str(&made()).into_iter::<Value>().collect::<Result<Vec<_>, _>>();
+    let objects: Vec<Value> =
+        lists.unwrap().iter().flat_map(|list| list["items"].as_array().unwrap().clone()).collect();
+    let copy = objects.iter().find(|object| object["kind"] == "Secret").unwrap();
+    assert_eq!(
+        (&copy["metadata"]["name"], &copy["data"][".dockerconfigjson"]),
+        (&json!("regcred"), &json!("b3BlbiBzZXNhbWU="))
+    );
+    assert_eq!(copy["metadata"]["namespace"], objects[0]["metadata"]["name"], "{copy}");
+    let secrets = json!([{ "name": "regcred" }]);
+    let guard = objects.iter().find(|object| object["kind"] == "Job").unwrap();
+    let pod = objects.iter().find(|object| object["kind"] == "Pod").unwrap();
+    assert_eq!(guard["spec"]["template"]["spec"]["imagePullSecrets"], secrets);
+    assert_eq!(pod["spec"]["imagePullSecrets"], secrets);
+    // In a namespace that is there nothing is read or copied.
+    let reads = fake.calls("get").len();
+    check(&fake.doctor(&["--image-pull-secret", "regcred", "--namespace", "race"]).output().unwrap(), 0, "");
+    assert!(
+        made().contains("\"imagePullSecrets\":[{\"name\":\"regcred\"}]") && !made().contains("\"Secret\"")
+    );
+    let later = &fake.calls("get")[reads..];
+    assert!(later.iter().all(|call| !call.contains(" secret ")), "{later:?}");
+}
+
+#[test]
+fn shown_manifests_have_the_rights_to_copy_a_secret_and_not_what_it_says() {
+    let (fake, out) = (Fake::new(&[node("a"), node("b")], &[], REGISTRY), tempfile::tempdir().unwrap());
+    let show = |args: &[&str]| {
+        let shown = fake.race(out.path(), &[&["--show-manifests"], args].concat()).output().unwrap();
+        json(&shown)["items"].as_array().unwrap().clone()
+    };
+    let rules = |items: &[Value], kind: &str, namespace: Value| -> Vec<Value> {
+        let role = |item: &&Value| item["kind"] == kind && item["metadata"]["namespace"] == namespace;
+        let rules = items.iter().filter(role).flat_map(|role| role["rules"].as_array().unwrap().clone());
+        rules.filter(|rule| rule["resources"] == json!(["secrets"])).collect()
+    };
+    let items = show(&["--image-pull-secret", "build/regcred"]);
+    let rule = |verb: &str| json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": [verb] });
+    assert_eq!(rules(&items, "ClusterRole", Value::Null), [rule("create")]);
+    let mut get = rule("get");
+    get["resourceNames"] = json!(["regcred"]);
+    assert_eq!(rules(&items, "Role", json!("build")), [get]);
+    let copy = items.iter().find(|object| object["kind"] == "Secret").unwrap();
+    assert_eq!((copy["metadata"]["name"].as_str(), &copy["data"]), (Some("regcred"), &Value::Null));
+    assert!(fake.calls("get").iter().all(|call| !call.contains(" secret ")), "it is not even read");
+    for args in [&[][..], &["--namespace", "race", "--image-pull-secret", "regcred"]] {
+        let items = show(args);
+        assert!(items.iter().all(|object| object["kind"] != "Secret"));
+        let all = [rules(&items, "ClusterRole", Value::Null), rules(&items, "Role", json!("race"))].concat();
+        assert_eq!(all, [] as [Value; 0], "{args:?}");
+    }
+}
