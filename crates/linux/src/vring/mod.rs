@@ -82,9 +82,8 @@ impl SharedRings {
             self.received.offer_room(&self.memory, buffer);
         }
         self.received.publish(&self.memory);
-        // It is looked whether frames have left before one is written, and not before.
-        self.sending.want_calls(&self.memory, false);
-        self.received.want_calls(&self.memory, false);
+        self.want_room(false);
+        self.want_calls(false);
     }
 
     /// Where the memory begins, in the addresses that the rings have.
@@ -166,6 +165,12 @@ impl SharedRings {
     /// whoever then sleeps looks first ([`SharedRings::has_received`]).
     pub fn want_calls(&self, wanted: bool) {
         self.received.want_calls(&self.memory, wanted);
+    }
+
+    /// Whether the other side is to call when frames have left. Else it is looked for that when there is no room, so
+    /// only who waits for room needs it, and looks first too ([`SharedRings::can_send`]).
+    pub fn want_room(&self, wanted: bool) {
+        self.sending.want_calls(&self.memory, wanted);
     }
 }
 

@@ -21,3 +21,4 @@ mod stalls;
 mod stream;
 mod stubborn;
 mod transports;
+mod vhost_user;

@@ -16,7 +16,7 @@ const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
 const PORT: u16 = 80;
 const BESIDE: u16 = 81;
 /// Longer than an answer takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Calls from one end of a wire while a responder serves at the other.
 fn with_stack<T>(
@@ -37,7 +37,7 @@ fn with_stack<T>(
 }
 
 /// Does something while a responder runs, which ends also where that panics.
-fn while_serving<T>(server: &Server, work: impl FnOnce() -> T) -> (T, Served) {
+pub(crate) fn while_serving<T>(server: &Server, work: impl FnOnce() -> T) -> (T, Served) {
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {

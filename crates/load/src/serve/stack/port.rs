@@ -1,12 +1,17 @@
 //! Where a stack of our own gets its frames from, and sends them to.
 
 use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
 
 use bpf::afxdp::{Carried, FrameFilter, Handing};
 use linux::xdp::XdpSocket;
 use linux::{IfName, Netlink};
 
 use super::super::ServeError;
+
+/// After which time it is looked again whether a frame has left, where none can be made before.
+const LEAVES: Duration = Duration::from_micros(20);
 
 /// Where frames come from and go to. Each has its Ethernet header.
 pub(in super::super) trait Port: Send {
@@ -20,7 +25,8 @@ pub(in super::super) trait Port: Send {
     fn send(&mut self, bytes: usize, write: &mut dyn FnMut(&mut [u8]));
     /// Lets what was made leave, as much as can now.
     fn flush(&mut self) -> Result<(), ServeError>;
-    /// Waits for a frame, up to so many nanoseconds; with zero it only looks.
+    /// Waits for a frame, up to so many nanoseconds; with zero it only looks. Where there is no room to send, frames
+    /// cannot be taken, and it waits for room.
     fn wait(&mut self, limit_ns: u64) -> Result<(), ServeError>;
 }
 
@@ -77,8 +83,14 @@ impl Port for XdpPort {
     }
 
     fn wait(&mut self, limit_ns: u64) -> Result<(), ServeError> {
-        if self.socket.has_frames() {
+        let (has_frames, can_send) = (self.socket.has_frames(), self.socket.can_send());
+        if has_frames && can_send {
             return Ok(());
+        }
+        if has_frames && limit_ns > 0 {
+            // No frame is taken while none can leave. The kernel says nothing when one has left.
+            thread::sleep(Duration::from_nanos(limit_ns).min(LEAVES));
+            return self.flush();
         }
         if limit_ns > 0 {
             return Ok(self.socket.wait(limit_ns)?);

@@ -24,6 +24,7 @@ use super::port::Port;
 const LISTENER: u64 = 0;
 const SWITCH: u64 = 1;
 const CALL: u64 = 2;
+const TAKEN: u64 = 3;
 /// The rings of a network device with one queue.
 const RINGS: u64 = 2;
 
@@ -36,7 +37,7 @@ pub(in super::super) struct VhostUserPort {
     rings: SharedRings,
     /// By which the switch says that it has written frames.
     call: EventFd,
-    /// By which it is told that there are frames, and by which it would say that it has taken some.
+    /// By which it is told that there are frames, and by which it says that it has taken some.
     kicks: [EventFd; 2],
     taken: EventFd,
     wakes: Epoll,
@@ -72,6 +73,7 @@ impl VhostUserPort {
         };
         port.watch(port.listener.as_raw_fd(), LISTENER)?;
         port.watch(port.call.as_raw_fd(), CALL)?;
+        port.watch(port.taken.as_raw_fd(), TAKEN)?;
         Ok(port)
     }
 
@@ -82,15 +84,17 @@ impl VhostUserPort {
 
     /// Sleeps until something happens, for so many milliseconds at most, and does what follows from it.
     fn sleep(&mut self, limit_ms: i32) -> Result<(), ServeError> {
-        let mut events = [EpollEvent::default(); 3];
+        let mut events = [EpollEvent::default(); 4];
         let count = match self.wakes.wait(limit_ms, &mut events) {
             Err(error) if error.kind() == ErrorKind::Interrupted => 0,
             count => count.map_err(system("wait for frames (vhost-user)"))?,
         };
         let is_there = |which| events[..count].iter().any(|event| event.data() == which);
-        if is_there(CALL) {
-            // How often it was called does not matter.
-            let _ = self.call.read();
+        for (event, which) in [(&self.call, CALL), (&self.taken, TAKEN)] {
+            if is_there(which) {
+                // How often it was called does not matter.
+                let _ = event.read();
+            }
         }
         // A switch that was started anew calls when the old one has gone.
         if is_there(SWITCH) {
@@ -200,7 +204,8 @@ impl Port for VhostUserPort {
     }
 
     fn wait(&mut self, limit_ns: u64) -> Result<(), ServeError> {
-        if self.rings.has_received() {
+        let can_send = self.rings.can_send();
+        if can_send && self.rings.has_received() {
             return Ok(());
         }
         if limit_ns == 0 {
@@ -208,10 +213,18 @@ impl Port for VhostUserPort {
             rustix::thread::sched_yield();
             return Ok(());
         }
-        self.rings.want_calls(true);
         let limit_ms = i32::try_from(limit_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
-        let slept = self.sleep(if self.rings.has_received() { 0 } else { limit_ms });
+        // No frame is taken while none can leave, so then it is room that is waited for.
+        let is_ready = if can_send {
+            self.rings.want_calls(true);
+            self.rings.has_received()
+        } else {
+            self.rings.want_room(true);
+            self.rings.can_send()
+        };
+        let slept = self.sleep(if is_ready { 0 } else { limit_ms });
         self.rings.want_calls(false);
+        self.rings.want_room(false);
         slept
     }
 }
