@@ -15,8 +15,8 @@ use crate::usage::{Usage, steal_permille};
 /// done. The four others had 201 to 475 µs, with other programs at work on both CPUs. The limit stands in the gap.
 const LATE_LIMIT_NS: u64 = 150_000;
 
-/// The limit of the time that a generator's thread is ready to run without a CPU, in permille of wall time. Lateness is
-/// blind to that while all connections are busy, and answers that lie unread make the candidate slow. In the good runs
+/// The limit of the time that a generator's thread is ready to run without a CPU, in permille of the slice: of the wait
+/// for last answers that follows where one is lost, the limit would be many times as lax. Lateness is blind to that while all connections are busy, and answers that lie unread make the candidate slow. In the good runs
 /// it was 0 to 10 ‰, which is waking up; a real-time thread that the kernel stops for 50 ms in each second has 50 ‰,
 /// and was seen with a p99 of 77 µs of lateness and 25 ms of lag.
 pub(crate) const STARVED_LIMIT_PERMILLE: u32 = 30;
@@ -112,12 +112,13 @@ pub(crate) fn kept_from_running(load: &Load, outcome: &Outcome) -> Option<Void> 
     (late_p99_ns > LATE_LIMIT_NS).then_some(Void::GeneratorLate { late_p99_ns, limit_ns: LATE_LIMIT_NS })
 }
 
-/// The share of the time in which a thread was ready to run without a CPU, less the stalls of the CPUs that it may run
+/// The share of the slice in which a thread was ready to run without a CPU, less the stalls of the CPUs that it may run
 /// on: what became due in those does not count anyway.
 fn starved(thread: &ThreadCost, outcome: &Outcome) -> f64 {
     let stalls = outcome.witnessed.as_ref().map_or(&[][..], |seen| seen.stalls.as_slice());
-    let stalled_ns = stalled_ns(stalls, thread.cpus.as_ref());
-    let stalled = stalled_ns as f64 / thread.wall_ns.max(1) as f64;
+    let slice_ns = thread.in_schedule.wall_ns;
+    let stalled_ns = stalled_ns(stalls, thread.cpus.as_ref(), outcome.started_ns.saturating_add(slice_ns));
+    let stalled = stalled_ns as f64 / slice_ns.max(1) as f64;
     (thread.starved() - stalled).max(0.0)
 }
 
@@ -134,4 +135,47 @@ pub(crate) fn stolen_from(cpus: &BTreeMap<u16, CpuTime>) -> Option<Void> {
 
 fn too_much(steal_permille: u32) -> Option<Void> {
     (steal_permille > STEAL_LIMIT_PERMILLE).then_some(Void::Stolen { steal_permille })
+}
+
+#[cfg(test)]
+mod tests {
+    use load::{Protocol, ScheduleCost};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A slice of 100 ms, whose last answer was waited for in vain.
+    fn kept(in_schedule: ScheduleCost) -> Option<Void> {
+        let load = Load { body_bytes: 0, rate_per_s: Some(1_000.0), of_capacity: None };
+        let thread = ThreadCost {
+            cpus: None,
+            cpu_ns: in_schedule.cpu_ns,
+            spun_ns: in_schedule.spun_ns,
+            spun_alone_ns: 0,
+            wall_ns: 1_701 * MS,
+            voluntary_switches: 0,
+            involuntary_switches: 0,
+            run_queue_ns: in_schedule.run_queue_ns,
+            in_schedule: ScheduleCost { wall_ns: 100 * MS, ..in_schedule },
+        };
+        kept_from_running(
+            &load,
+            &Outcome { threads: vec![thread], ..Outcome::new(Some(1_000.0), Protocol::Http) },
+        )
+    }
+
+    #[test]
+    fn a_wait_for_an_answer_hides_no_want_of_a_cpu() {
+        let waited = |run_queue_ns| kept(ScheduleCost { run_queue_ns, ..ScheduleCost::default() });
+        assert!(waited(2 * MS).is_none());
+        assert!(matches!(waited(45 * MS), Some(Void::GeneratorStarved { run_queue_permille: 450, .. })));
+    }
+
+    #[test]
+    fn a_client_that_worked_throughout_its_slice_had_no_headroom() {
+        let worked = |cpu_ns, spun_ns| kept(ScheduleCost { cpu_ns, spun_ns, ..ScheduleCost::default() });
+        assert!(matches!(worked(100 * MS, 0), Some(Void::ClientBusy { busy_permille: 1000 })));
+        assert!(worked(100 * MS, 30 * MS).is_none());
+    }
 }

@@ -79,7 +79,7 @@ pub use run::{Run, Sink, run, run_live, run_logged};
 pub use schedule::Schedule;
 pub use series::{Sample, Series};
 pub use target::{Ask, Expect, HttpRequest, HttpVersion, Protocol, Sizes, Target};
-pub use thread::ThreadCost;
+pub use thread::{ScheduleCost, ThreadCost};
 pub use tls::{Sessions, Tls, Trust};
 pub use verbs::{MESSAGE_BYTES_MAX, VerbsTarget};
 pub use verdict::{CheckedRun, RunVerdict, stolen};

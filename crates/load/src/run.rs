@@ -10,8 +10,7 @@ use linux::{CpuSet, clock};
 use crate::exchange::{Exchange, ExchangeLog, logs, looks_every};
 use crate::order::{Order, WhenBusy};
 use crate::schedule::{Rate, Schedule};
-use crate::spun::Spun;
-use crate::thread::{ThreadCost, ThreadCounters, ThreadPlacement};
+use crate::thread::{RunningCounters, ThreadCost, ThreadCounters, ThreadPlacement};
 use crate::wait::{Wait, WaitConditions, Waiting};
 use crate::worker::Worker;
 use crate::{Client, Live, LoadError, Outcome};
@@ -207,14 +206,11 @@ impl<'a> Plan<'a> {
         let mut outcome =
             Outcome::of_thread(self.run.schedule.rate_per_s(), client.target.protocol(), client.stamps());
         let worker = Worker::new(client, self.order(index)?, &mut outcome, live, log);
-        let before = ThreadCounters::now()?;
+        let (before, counters) = (ThreadCounters::now()?, RunningCounters::begin()?);
         let Some(start_ns) = place.ready() else { return Ok(None) };
-        let Spun { ns: spun_ns, alone_ns: spun_alone_ns } = worker.run(start_ns);
-        outcome.threads.push(ThreadCost {
-            spun_ns,
-            spun_alone_ns,
-            ..before.until(ThreadCounters::now()?, cpus)
-        });
+        let (spun, in_schedule) = worker.run(start_ns, &counters);
+        let cost = before.until(ThreadCounters::now()?, cpus).with_spun(spun);
+        outcome.threads.push(ThreadCost { in_schedule, ..cost });
         Ok(Some(outcome))
     }
 

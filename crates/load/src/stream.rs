@@ -288,8 +288,7 @@ fn on_cpus(
     work: impl FnOnce() -> Result<Delivered, LoadError>,
 ) -> Result<Delivered, LoadError> {
     let (mut delivered, cost) = ThreadPlacement::on(cpus, Scheduling::Normal).work(work)?;
-    let Spun { ns: spun_ns, alone_ns: spun_alone_ns } = delivered.spun;
-    delivered.threads.push(ThreadCost { spun_ns, spun_alone_ns, ..cost });
+    delivered.threads.push(cost.with_spun(delivered.spun));
     Ok(delivered)
 }
 

@@ -3,8 +3,10 @@
 use std::num::NonZeroU64;
 
 use linux::cpu::{self, Scheduling};
-use linux::procfs::{Procfs, ThreadTimes};
+use linux::procfs::{Procfs, ThreadAccount, ThreadTimes};
 use linux::{CpuSet, clock};
+
+use crate::spun::Spun;
 
 /// Where a thread runs, and how the kernel schedules it.
 #[derive(Debug, Clone, Copy)]
@@ -43,8 +45,8 @@ impl<'a> ThreadPlacement<'a> {
     }
 }
 
-/// What one thread of the generator cost during a run, draining included. It shows whether the figures are the
-/// server's or the generator's own.
+/// What one thread of the generator cost during a run, the wait for the last answers included. It shows whether the
+/// figures are the server's or the generator's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadCost {
     /// Where it was allowed to run; `None`: anywhere.
@@ -63,23 +65,71 @@ pub struct ThreadCost {
     pub involuntary_switches: u64,
     /// Time it was ready to run and had no CPU, in nanoseconds.
     pub run_queue_ns: u64,
+    /// The part of this until the schedule's end; where there is no schedule, all of it.
+    pub in_schedule: ScheduleCost,
+}
+
+/// What a thread cost until it first saw that its schedule was over. A wait for an answer that does not come may be
+/// many times as long as the schedule, and says nothing of whether the thread could keep it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScheduleCost {
+    /// Time that passed since the schedule's start, in nanoseconds.
+    pub wall_ns: u64,
+    /// Time on a CPU in nanoseconds.
+    pub cpu_ns: u64,
+    /// The time in which it had nothing to do and did not sleep, in nanoseconds.
+    pub spun_ns: u64,
+    /// Time it was ready to run and had no CPU, in nanoseconds.
+    pub run_queue_ns: u64,
 }
 
 impl ThreadCost {
-    /// The share of one CPU that the thread used, 0 to 1, without what it spun.
+    /// The share of one CPU that the thread used until the schedule's end, 0 to 1, without what it spun.
     pub fn busy(&self) -> f64 {
-        self.share(self.cpu_ns.saturating_sub(self.spun_ns))
+        self.in_schedule.share(self.in_schedule.cpu_ns.saturating_sub(self.in_schedule.spun_ns))
     }
 
-    /// The share of the time in which the thread was ready to run and had no CPU, 0 to 1. Meanwhile answers lie
-    /// unread, which looks like a slow server, and due requests are late although a connection is free.
+    /// The share of the time until the schedule's end in which the thread was ready to run and had no CPU, 0 to 1.
+    /// Meanwhile answers lie unread, which looks like a slow server, and due requests are late although a connection is
+    /// free.
     pub fn starved(&self) -> f64 {
-        self.share(self.run_queue_ns)
+        self.in_schedule.share(self.in_schedule.run_queue_ns)
     }
 
+    /// With what it spun, in a run without a schedule.
+    pub(crate) fn with_spun(self, spun: Spun) -> ThreadCost {
+        let in_schedule = ScheduleCost { spun_ns: spun.ns, ..self.in_schedule };
+        ThreadCost { spun_ns: spun.ns, spun_alone_ns: spun.alone_ns, in_schedule, ..self }
+    }
+}
+
+impl ScheduleCost {
     fn share(&self, part_ns: u64) -> f64 {
         // The kernel's books are kept by another clock, which may be ahead by a little.
         if self.wall_ns == 0 { 0.0 } else { (part_ns as f64 / self.wall_ns as f64).min(1.0) }
+    }
+}
+
+/// The calling thread's counters as it can read them while it works.
+#[derive(Debug)]
+pub(crate) struct RunningCounters {
+    account: ThreadAccount,
+    before_ns: (u64, u64),
+}
+
+impl RunningCounters {
+    pub(crate) fn begin() -> linux::Result<RunningCounters> {
+        let account = ThreadAccount::own()?;
+        let before_ns = (clock::thread_cpu_ns(), account.waited_ns().unwrap_or(0));
+        Ok(RunningCounters { account, before_ns })
+    }
+
+    /// What was got since they began, by a schedule that started at an instant. It does not allocate, and takes a few
+    /// microseconds.
+    pub(crate) fn since_start(&self, start_ns: u64, spun_ns: u64) -> ScheduleCost {
+        let cpu_ns = clock::thread_cpu_ns().saturating_sub(self.before_ns.0);
+        let run_queue_ns = self.account.waited_ns().unwrap_or(0).saturating_sub(self.before_ns.1);
+        ScheduleCost { wall_ns: clock::now_ns().saturating_sub(start_ns), cpu_ns, spun_ns, run_queue_ns }
     }
 }
 
@@ -102,15 +152,18 @@ impl ThreadCounters {
     /// The cost since the first reading. All of it lies within the elapsed time, so no share exceeds the whole.
     pub(crate) fn until(self, later: ThreadCounters, cpus: Option<CpuSet>) -> ThreadCost {
         let spent = later.times.since(&self.times);
+        let wall_ns = later.until_ns - self.from_ns;
+        let (cpu_ns, run_queue_ns) = (spent.ran_ns, spent.waited_ns);
         ThreadCost {
             cpus,
-            cpu_ns: spent.ran_ns,
+            cpu_ns,
             spun_ns: 0,
             spun_alone_ns: 0,
-            wall_ns: later.until_ns - self.from_ns,
+            wall_ns,
             voluntary_switches: spent.voluntary_switches,
             involuntary_switches: spent.involuntary_switches,
-            run_queue_ns: spent.waited_ns,
+            run_queue_ns,
+            in_schedule: ScheduleCost { wall_ns, cpu_ns, spun_ns: 0, run_queue_ns },
         }
     }
 }

@@ -64,11 +64,12 @@ pub fn distinct(stalls: &[Stall]) -> usize {
     by_cpu.into_values().map(|times| times.len()).sum()
 }
 
-/// For how long a thread was without a CPU because these stood still, in nanoseconds: on one of those that it may run
-/// on, the one that stood still for longest. A stall that several signs saw counts once.
-pub fn stalled_ns(stalls: &[Stall], cpus: Option<&CpuSet>) -> u64 {
+/// For how long a thread was without a CPU until an instant because these stood still, in nanoseconds: on one of those
+/// that it may run on, the one that stood still for longest. A stall that several signs saw counts once.
+pub fn stalled_ns(stalls: &[Stall], cpus: Option<&CpuSet>, until_ns: u64) -> u64 {
     let own = stalls.iter().filter(|stall| cpus.is_none_or(|cpus| cpus.contains(stall.cpu)));
-    let total_ns = |times: Vec<(u64, u64)>| times.into_iter().map(|(from_ns, to_ns)| to_ns - from_ns).sum();
+    let before_ns = |(from_ns, to_ns): (u64, u64)| to_ns.min(until_ns).saturating_sub(from_ns);
+    let total_ns = |times: Vec<(u64, u64)>| times.into_iter().map(before_ns).sum();
     by_cpu(own, Stall::stood_still_ns).into_values().map(total_ns).max().unwrap_or(0)
 }
 
@@ -155,11 +156,13 @@ mod tests {
         let stolen = Stall { late_ns: 0, stolen_ns: 4 * MS, ..whole };
         let later = Stall { from_ns: 30 * MS, to_ns: 31 * MS, late_ns: MS, ..whole };
         let stalls = [whole, tick, stolen, later];
-        assert_eq!(stalled_ns(&stalls, None), 5 * MS + 1_000);
+        assert_eq!(stalled_ns(&stalls, None, u64::MAX), 5 * MS + 1_000);
+        // Of those that go on after the schedule, or come later, the rest is no part of it.
+        assert_eq!(stalled_ns(&stalls, None, 11 * MS), MS);
         // It is on one CPU at a time.
         let elsewhere = stalls.map(|stall| Stall { cpu: 1, ..stall });
-        assert_eq!(stalled_ns(&[stalls, elsewhere].concat(), None), 5 * MS + 1_000);
-        assert_eq!(stalled_ns(&elsewhere, Some(&CpuSet::from_iter([0]))), 0);
+        assert_eq!(stalled_ns(&[stalls, elsewhere].concat(), None, u64::MAX), 5 * MS + 1_000);
+        assert_eq!(stalled_ns(&elsewhere, Some(&CpuSet::from_iter([0])), u64::MAX), 0);
     }
 
     proptest! {

@@ -2,7 +2,8 @@
 //! comes next.
 //!
 //! **Invariant: this module does not allocate, lock or log, and reads no clock other than [`linux::clock`].** All
-//! memory is allocated when the client and the outcome are made; a test with a counting allocator checks that.
+//! memory is allocated when the client and the outcome are made; a test with a counting allocator checks that. Once, at
+//! the schedule's end, it reads the thread's account with the scheduler, which is open then.
 //! (Exceptions: TLS, gRPC, and connections that a run adds.)
 //!
 //! A request for which no connection is free waits in order and keeps its intended time. That queue needs no memory:
@@ -27,6 +28,7 @@ use crate::outcome::Reason;
 use crate::poller::EVENTS;
 use crate::schedule::Pace;
 use crate::spun::Spun;
+use crate::thread::{RunningCounters, ScheduleCost};
 use crate::wait::Waiting;
 use crate::{Client, ConnectionError, FirstConnectionError, Live, Outcome, Overdue};
 use ending::Quota;
@@ -143,8 +145,8 @@ impl<'a> Worker<'a> {
     }
 
     /// Does the whole run from an instant of the clock on, and accounts for every request. Returns for how long it
-    /// waited without sleeping.
-    pub(crate) fn run(mut self, start_ns: u64) -> Spun {
+    /// waited without sleeping, and what the thread got until the schedule's end.
+    pub(crate) fn run(mut self, start_ns: u64, counters: &RunningCounters) -> (Spun, ScheduleCost) {
         self.start_ns = start_ns;
         self.end_ns = start_ns.saturating_add(self.end_ns);
         self.live_ns = start_ns.saturating_add(self.live_ns);
@@ -153,11 +155,16 @@ impl<'a> Worker<'a> {
         self.idle_until_ns = start_ns;
         let mut now_ns = clock::now_ns();
         let mut done = self.done();
+        let mut in_schedule = None;
         loop {
             now_ns = self.send_due(now_ns);
             self.end_with_the_last(now_ns);
             if now_ns >= self.end_ns {
-                self.over_ns = self.over_ns.min(now_ns);
+                if in_schedule.is_none() {
+                    in_schedule = Some(counters.since_start(start_ns, self.spun.ns));
+                    self.over_ns = now_ns;
+                    now_ns = clock::now_ns();
+                }
                 if self.is_settled(now_ns) {
                     break;
                 }
@@ -185,7 +192,7 @@ impl<'a> Worker<'a> {
             }
         }
         self.account(now_ns);
-        self.spun
+        (self.spun, in_schedule.unwrap_or_default())
     }
 
     /// Grows with everything that the thread does for a request.

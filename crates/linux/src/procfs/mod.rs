@@ -20,7 +20,7 @@ pub use routes::Route;
 pub use stat::{CpuTicks, Stat};
 pub use tables::{PacketTap, Pressure};
 pub use task::Task;
-pub use threads::ThreadTimes;
+pub use threads::{ThreadAccount, ThreadTimes};
 pub use udp::UdpSocket;
 
 use std::io;

@@ -229,12 +229,12 @@ mod tests {
     fn a_generator_with_time_left_was_kept_from_running() {
         let mut outcome = good();
         assert!(Shortage::Generator.explained(&outcome).starts_with("the generator was kept from running"));
-        outcome.threads[1].cpu_ns = outcome.threads[1].wall_ns;
+        outcome.threads[1].in_schedule.cpu_ns = outcome.threads[1].wall_ns;
         assert!(Shortage::Generator.explained(&outcome).starts_with("the generator is at its end"));
         // It had only half a CPU.
-        outcome.threads[1].cpu_ns /= 2;
+        outcome.threads[1].in_schedule.cpu_ns /= 2;
         assert!(Shortage::Generator.explained(&outcome).starts_with("the generator was kept from running"));
-        outcome.threads[1].run_queue_ns = outcome.threads[1].wall_ns / 2;
+        outcome.threads[1].in_schedule.run_queue_ns = outcome.threads[1].wall_ns / 2;
         assert!(Shortage::Generator.explained(&outcome).starts_with("the generator is at its end"));
     }
 

@@ -141,6 +141,7 @@ fn percent(share: f64) -> String {
 mod tests {
     use super::super::made::{RATE_PER_S, good};
     use super::*;
+    use crate::ScheduleCost;
 
     const CONSTANT: Schedule = Schedule::Constant { rate_per_s: RATE_PER_S };
 
@@ -195,8 +196,10 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_for_a_cpu_fails_the_check() {
-        let at = |run_queue_ns| run_queue(&changed(|thread| thread.run_queue_ns = run_queue_ns)).passed;
-        let second = good().threads[0].wall_ns;
+        let at = |run_queue_ns| {
+            run_queue(&changed(|thread| thread.in_schedule.run_queue_ns = run_queue_ns)).passed
+        };
+        let second = good().threads[0].in_schedule.wall_ns;
         assert_eq!(at(second / 101), Some(true));
         assert_eq!(at(second / 99), Some(false));
     }
@@ -206,7 +209,7 @@ mod tests {
         let at = |switches: u64, run_queue_ns: u64| {
             let threads = changed(|thread| {
                 thread.involuntary_switches = switches * thread.wall_ns / 1_000_000_000;
-                thread.run_queue_ns = run_queue_ns * thread.wall_ns / 1_000_000_000;
+                thread.in_schedule.run_queue_ns = run_queue_ns * thread.wall_ns / 1_000_000_000;
             });
             super::switches(&threads).passed
         };
@@ -217,7 +220,8 @@ mod tests {
 
     #[test]
     fn a_busy_thread_is_distinguished_from_one_that_spins() {
-        let busy = |share: f64| changed(|thread| thread.cpu_ns = (thread.wall_ns as f64 * share) as u64);
+        let work = |of: &mut ScheduleCost, share| of.cpu_ns = (of.wall_ns as f64 * share) as u64;
+        let busy = |share: f64| changed(|thread| work(&mut thread.in_schedule, share));
         assert_eq!(headroom(&busy(0.79), 5_000).passed, Some(true));
         assert_eq!(headroom(&busy(0.81), 5_000).passed, Some(false));
         assert_eq!(headroom(&busy(1.0), 90).passed, Some(true));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stats::Random;
 
-use crate::{Outcome, Protocol, Sample, Series, ThreadCost};
+use crate::{Outcome, Protocol, Sample, ScheduleCost, Series, ThreadCost};
 
 pub(super) const RATE_PER_S: f64 = 1_000.0;
 pub(super) const THREADS: usize = 2;
@@ -48,6 +48,12 @@ pub(super) fn good() -> Outcome {
             voluntary_switches: REQUESTS,
             involuntary_switches: 30,
             run_queue_ns: SECOND_NS / 50,
+            in_schedule: ScheduleCost {
+                wall_ns: 20 * SECOND_NS,
+                cpu_ns: 2 * SECOND_NS,
+                spun_ns: 0,
+                run_queue_ns: SECOND_NS / 50,
+            },
         });
     }
     outcome

@@ -50,7 +50,11 @@ fn threads_share_one_schedule() {
     let outcome = run(&mut clients, &at(2002.0, 500));
     assert_eq!(outcome.answered, 1001);
     assert_eq!(outcome.threads.len(), 3);
-    assert!(outcome.threads.iter().all(|thread| thread.wall_ns >= 500_000_000 && thread.cpu_ns > 0));
+    for thread in &outcome.threads {
+        assert!(thread.in_schedule.wall_ns >= 500_000_000 && thread.in_schedule.cpu_ns > 0, "{thread:?}");
+        // Before the start all wait for the last to be ready, and for a millisecond more.
+        assert!(thread.wall_ns >= thread.in_schedule.wall_ns + 1_000_000, "{thread:?}");
+    }
 }
 
 #[test]

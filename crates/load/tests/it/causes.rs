@@ -39,6 +39,10 @@ fn a_server_that_never_answers_is_the_cause() {
     assert_eq!((outcome.sent, outcome.missed.unanswered, outcome.missed.unsent), (3, 3, 497));
     assert_eq!(outcome.silent, 3);
     waited_for_answers(&outcome, 3);
+    // The shares of the thread's time are shares of the schedule: the wait for answers comes after it.
+    let thread = &outcome.threads[0];
+    assert!(thread.in_schedule.wall_ns >= 1_000_000_000, "{thread:?}");
+    assert!(thread.wall_ns >= thread.in_schedule.wall_ns + 100_000_000, "{thread:?}");
     let text = failed(&outcome, &mute, "rate");
     assert!(text.contains("no connection was free, all 3 waited for answers"), "{text}");
     assert!(text.contains("the server answered none of the 3 requests"), "{text}");
