@@ -1,5 +1,8 @@
 //! The trials of a record, merged by candidate and load; void ones stand aside.
 
+#[cfg(test)]
+pub(crate) mod made;
+
 use std::collections::BTreeSet;
 
 use hdrhistogram::Histogram as Hdr;
@@ -69,8 +72,13 @@ impl Participation {
     }
 }
 
-/// A trial and the number of its unit.
-type Tried<'a> = (usize, &'a TrialRecord);
+/// A trial with its round and unit.
+#[derive(Debug, Clone, Copy)]
+struct Tried<'a> {
+    round: usize,
+    unit: usize,
+    trial: &'a TrialRecord,
+}
 
 /// A candidate at a load, with all its valid trials.
 #[derive(Debug)]
@@ -79,6 +87,8 @@ pub struct Cell<'a> {
     pub trials: Vec<&'a TrialRecord>,
     /// The unit of each trial.
     pub unit_of: Vec<usize>,
+    /// The round of each trial.
+    pub(crate) round_of: Vec<usize>,
     /// Trials that do not.
     pub void: Vec<&'a TrialRecord>,
     /// Visits without a trial that counts, since the last repeat was void too. Two visits of a host in a row that both
@@ -146,16 +156,16 @@ impl<'a> Cells<'a> {
         let place = |trial: &TrialRecord| trial.entrant * loads + trial.load;
         let mut trials: Vec<Vec<Tried<'_>>> = vec![vec![]; entrants * loads];
         let mut missing = vec![0; entrants * loads];
-        for (round, unit) in race.rounds.iter().zip(&units.of_round) {
+        for (number, (round, unit)) in race.rounds.iter().zip(&units.of_round).enumerate() {
             for visit in round.trials.chunk_by(|one, next| place(one) == place(next)) {
                 let of = place(&visit[0]);
-                trials[of].extend(visit.iter().map(|trial| (*unit, trial)));
+                trials[of].extend(visit.iter().map(|trial| Tried { round: number, unit: *unit, trial }));
                 missing[of] += u64::from(visit.last().is_some_and(|last| last.void.is_some()));
             }
         }
         let measure = race.header.experiment.workload.kind.measure();
         let part = |(index, trials): (usize, &Vec<Tried<'_>>)| {
-            let visited = trials.iter().map(|(unit, _)| unit + 1).max().unwrap_or(0);
+            let visited = trials.iter().map(|tried| tried.unit + 1).max().unwrap_or(0);
             Participation {
                 units: visited,
                 rounds: units.of_round.iter().filter(|unit| **unit < visited).count(),
@@ -198,6 +208,18 @@ impl<'a> Cells<'a> {
         &self.parts[entrant * self.loads + load]
     }
 
+    /// Two candidates at a load in the rounds of the first units in which both have a trial that counts. `None`: they have
+    /// the same rounds anyway.
+    pub(crate) fn paired(&self, entrants: [usize; 2], load: usize, units: usize) -> Option<[Cell<'a>; 2]> {
+        let both = entrants.map(|entrant| self.cell(entrant, load));
+        let [own, others] = both.map(|cell| cell.rounds(units));
+        if own == others {
+            return None;
+        }
+        let common = own.intersection(&others).copied().collect();
+        Some(both.map(|cell| cell.in_rounds(&common, self.closed[load], self.measure)))
+    }
+
     /// All candidates with all loads.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (entrants, loads) = (self.entrants, self.loads);
@@ -217,10 +239,10 @@ fn level(race: &RaceRecord, entrant: usize, load: usize) -> Level {
 impl<'a> Cell<'a> {
     fn of(all: &[Tried<'a>], units: usize, closed: bool, measure: Measure) -> Cell<'a> {
         let (void, counted): (Vec<Tried<'a>>, Vec<Tried<'a>>) =
-            all.iter().partition(|(_, trial)| trial.void.is_some());
+            all.iter().partition(|tried| tried.trial.void.is_some());
         let mut answered = vec![(0, 0); units];
         let (mut service, mut lag) = (Histogram::empty_hdr(), Histogram::empty_hdr());
-        for (unit, trial) in &counted {
+        for Tried { unit, trial, .. } in &counted {
             trial.latencies.service.add_to(&mut service);
             trial.latencies.lag.add_to(&mut lag);
             answered[*unit].0 += trial.work(measure);
@@ -232,15 +254,41 @@ impl<'a> Cell<'a> {
             beyond,
             slice_p99: slice_p99(&counted, closed),
             whole: whole(&counted, units, closed),
-            unit_of: counted.iter().map(|(unit, _)| *unit).collect(),
-            trials: counted.into_iter().map(|(_, trial)| trial).collect(),
-            void: void.into_iter().map(|(_, trial)| trial).collect(),
+            unit_of: counted.iter().map(|tried| tried.unit).collect(),
+            round_of: counted.iter().map(|tried| tried.round).collect(),
+            trials: counted.into_iter().map(|tried| tried.trial).collect(),
+            void: void.into_iter().map(|tried| tried.trial).collect(),
             missing: 0,
             response,
             service,
             lag,
             answered,
         }
+    }
+
+    /// The rounds of the first units in which it has a trial that counts.
+    fn rounds(&self, units: usize) -> BTreeSet<usize> {
+        let rounds = self.round_of.iter().zip(&self.unit_of);
+        rounds.filter(|(_, unit)| **unit < units).map(|(round, _)| *round).collect()
+    }
+
+    /// Of the trials in some rounds alone.
+    fn in_rounds(&self, rounds: &BTreeSet<usize>, closed: bool, measure: Measure) -> Cell<'a> {
+        let places = self.round_of.iter().zip(&self.unit_of);
+        let tried = places.zip(&self.trials).map(|((round, unit), trial)| Tried {
+            round: *round,
+            unit: *unit,
+            trial,
+        });
+        let tried: Vec<Tried<'a>> = tried.filter(|tried| rounds.contains(&tried.round)).collect();
+        Cell::of(&tried, self.columns.width(), closed, measure)
+    }
+
+    /// In how many of the first units it and another cell of the same race have trials that count. A unit without one says
+    /// nothing of how units scatter.
+    pub fn units_with(&self, other: &Cell<'_>, units: usize) -> usize {
+        let [own, others] = [self, other].map(|cell| cell.unit_of.iter().collect::<BTreeSet<_>>());
+        own.intersection(&others).filter(|unit| ***unit < units).count()
     }
 
     /// The ratio of a figure to another cell's of the same race, over the first units, with the interval that misses
@@ -256,7 +304,8 @@ impl<'a> Cell<'a> {
         let width = self.columns.width();
         let resamples = Resamples::draw_first(units, width, Resamples::COUNT, &mut Random::from_seed(seed));
         let ratio = |weights: &[u64]| Some(figure(self, weights)? / figure(below, weights)?);
-        let spread = Spread::new(ratio(&resamples.all())?, resamples.iter().map(ratio), units)?;
+        let held = self.units_with(below, units);
+        let spread = Spread::new(ratio(&resamples.all())?, resamples.iter().map(ratio), held)?;
         Some(spread.interval(alpha))
     }
 
@@ -309,7 +358,7 @@ fn merged(
     of: impl for<'t> Fn(&'t TrialRecord) -> (&'t Histogram, u64),
 ) -> (Hdr<u64>, u64, Columns) {
     let mut by_unit: Vec<(Hdr<u64>, u64)> = vec![(Histogram::empty_hdr(), 0); units];
-    for (unit, trial) in trials {
+    for Tried { unit, trial, .. } in trials {
         let (response, beyond) = &mut by_unit[*unit];
         let (times, unanswered) = of(trial);
         times.add_to(response);
@@ -328,7 +377,7 @@ fn merged(
 
 /// p99 of each slice at a rate. A slice of which the machine's stalls left too few requests has none.
 fn slice_p99(trials: &[Tried<'_>], closed: bool) -> MiddleHalf {
-    let p99 = |(unit, trial): &Tried<'_>| {
+    let p99 = |Tried { unit, trial, .. }: &Tried<'_>| {
         let (times, beyond) = trial.counted();
         let slice = Columns::new(&[Sparse { bins: times.bins(), beyond }]);
         Percentile::P99.is_valid(slice.count(&[1])).then(|| (slice.percentile(Percentile::P99, &[1]), *unit))
@@ -338,10 +387,10 @@ fn slice_p99(trials: &[Tried<'_>], closed: bool) -> MiddleHalf {
 
 /// With the machine's stalls; `None` where nothing watched.
 fn whole(trials: &[Tried<'_>], units: usize, closed: bool) -> Option<Whole> {
-    trials.iter().find(|(_, trial)| trial.witnessed.is_some())?;
+    trials.iter().find(|tried| tried.trial.witnessed.is_some())?;
     let (response, beyond, columns) = merged(trials, units, closed, TrialRecord::whole);
     let mut left_out = vec![(0, 0); units];
-    for (unit, trial) in trials {
+    for Tried { unit, trial, .. } in trials {
         left_out[*unit].0 += trial.witnessed.as_ref().map_or(0, |seen| seen.left_out_ns);
         left_out[*unit].1 += trial.duration_ns;
     }

@@ -40,6 +40,9 @@ pub struct Comparisons {
     /// By candidate, load and units: those of each candidate over its own, of reference and control over all that a
     /// candidate has.
     samples: BTreeMap<(usize, usize, usize), CellSamples>,
+    /// A candidate and the reference in the rounds that both have, by candidate and load, where these are not all of its
+    /// own: a machine drifts, and rounds that one side lacks would count for the other alone.
+    paired: BTreeMap<(usize, usize), [CellSamples; 2]>,
     /// With the reference, by candidate, load and statistic.
     contrasts: Vec<[Option<Contrast>; Statistic::ALL.len()]>,
     judged: Vec<Judgement>,
@@ -90,6 +93,7 @@ impl Comparisons {
             apart: cells.apart.clone(),
             parts: cells.pairs().map(|(entrant, load)| *cells.part(entrant, load)).collect(),
             samples: samples(cells, seed, wanted),
+            paired: paired(cells, seed, wanted),
             contrasts: vec![],
             judged: vec![],
         };
@@ -204,8 +208,10 @@ impl Comparisons {
         let is_apart = self.apart[entrant] != self.apart[other];
         let tested: Vec<Statistic> =
             self.deciding(load).into_iter().filter(|of| !is_apart || !is_tail(*of)).collect();
-        let [above, below] =
-            [entrant, other].map(|one| CellSamples::of(cells.cell(one, load), &tested, &drawn));
+        let [above, below] = match cells.paired([entrant, other], load, units) {
+            Some(paired) => paired.map(|cell| CellSamples::of(&cell, &tested, &drawn)),
+            None => [entrant, other].map(|one| CellSamples::of(cells.cell(one, load), &tested, &drawn)),
+        };
         let test = |of: Statistic| {
             let contrast = above.against(&below, of, units)?;
             Some(Test::of(of, &contrast, alpha, self.floor_over(units, load, of, &contrast)?))
@@ -268,10 +274,15 @@ impl Comparisons {
         above.over(below, units).as_ref().map(noise_floor)
     }
 
-    /// A candidate and the reference over the first units of the race; `None` of the reference, and where one broke.
+    /// A candidate and the reference over the first units of the race, in the rounds that both have where these are the
+    /// candidate's own; `None` of the reference, and where one broke.
     fn sides(&self, units: usize, entrant: usize, load: usize) -> Option<[&CellSamples; 2]> {
         if entrant == 0 || self.broke[entrant] || self.broke[0] {
             return None;
+        }
+        let paired = self.paired.get(&(entrant, load)).filter(|_| units == self.part(entrant, load).units);
+        if let Some([own, reference]) = paired {
+            return Some([own, reference]);
         }
         let samples = |entrant: usize| self.samples.get(&(entrant, load, units));
         Some([samples(entrant)?, samples(0)?])
@@ -326,4 +337,15 @@ fn samples(
         }
     }
     samples
+}
+
+/// The same of those that do not have the reference's rounds.
+fn paired(cells: &Cells<'_>, seed: u64, wanted: &[Statistic]) -> BTreeMap<(usize, usize), [CellSamples; 2]> {
+    let of = |(entrant, load): (usize, usize)| {
+        let units = cells.part(entrant, load).units;
+        let both = cells.paired([entrant, 0], load, units)?;
+        let drawn = Resamples::draw_first(units, cells.units, Resamples::COUNT, &mut Random::from_seed(seed));
+        Some(((entrant, load), both.map(|cell| CellSamples::of(&cell, wanted, &drawn))))
+    };
+    cells.pairs().filter(|(entrant, _)| *entrant > 0).filter_map(of).collect()
 }

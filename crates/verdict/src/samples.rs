@@ -14,6 +14,9 @@ const SLICES_MIN: u64 = 8;
 pub(crate) struct Samples {
     pub(crate) value: Option<f64>,
     resampled: Vec<Option<f64>>,
+    /// Whether each unit of the race has a part in it. A unit whose trials are all void says nothing of how units
+    /// scatter, though it can be drawn.
+    held: Vec<bool>,
 }
 
 /// Whether a statistic is the time of an answer.
@@ -46,7 +49,7 @@ impl Samples {
             None => statistic != Statistic::TypicalP99 || cell.slice_p99.count(&all) >= SLICES_MIN,
         };
         match at(&all).filter(|_| enough) {
-            Some(value) => Samples { value: Some(value), resampled: resamples.iter().map(at).collect() },
+            Some(value) => Samples::drawn(value, at, resamples),
             None => Samples::default(),
         }
     }
@@ -57,7 +60,18 @@ impl Samples {
             let count = cell.columns.count(weights);
             (count > 0).then(|| cell.columns.count_within(weights) as f64 / count as f64)
         };
-        Samples { value: at(&resamples.all()), resampled: resamples.iter().map(at).collect() }
+        at(&resamples.all()).map_or_else(Samples::default, |value| Samples::drawn(value, at, resamples))
+    }
+
+    /// A value with those of the resamples.
+    fn drawn(value: f64, at: impl Fn(&[u64]) -> Option<f64>, resamples: &Resamples) -> Samples {
+        let width = resamples.all().len();
+        let alone = |unit: usize| (0..width).map(|other| u64::from(other == unit)).collect::<Vec<u64>>();
+        Samples {
+            value: Some(value),
+            resampled: resamples.iter().map(&at).collect(),
+            held: (0..width).map(|unit| at(&alone(unit)).is_some()).collect(),
+        }
     }
 
     /// Whether it is the time of an answer; `None` without a value.
@@ -72,11 +86,12 @@ impl Samples {
         })
     }
 
-    /// The ratio to other samples of the same resamples, of so many units.
+    /// The ratio to other samples of the same resamples, of the first so many units.
     pub(crate) fn over(&self, below: &Samples, units: usize) -> Option<Spread> {
+        let both = self.held.iter().zip(&below.held).take(units).filter(|(above, below)| **above && **below);
         let resampled =
             self.resampled.iter().zip(&below.resampled).map(|(above, below)| Some((*above)? / (*below)?));
-        Spread::new(self.value? / below.value?, resampled, units)
+        Spread::new(self.value? / below.value?, resampled, both.count())
     }
 
     /// A middle of several of the same resamples, by their logarithms; without a value if there is none.
@@ -91,12 +106,16 @@ impl Samples {
         };
         let value = of(&|samples| samples.value);
         let draws = group.iter().map(|samples| samples.resampled.len()).min().unwrap_or(0);
-        Samples { value, resampled: (0..draws).map(|draw| of(&|samples| samples.resampled[draw])).collect() }
+        let resampled = (0..draws).map(|draw| of(&|samples| samples.resampled[draw])).collect();
+        let width = group.iter().map(|samples| samples.held.len()).min().unwrap_or(0);
+        let held = (0..width).map(|unit| group.iter().all(|samples| samples.held[unit])).collect();
+        Samples { value, resampled, held }
     }
 
     /// How much it scatters over the resampled values.
     pub(crate) fn spread(&self, units: usize) -> Option<Spread> {
-        Spread::new(self.value?, self.resampled.iter().copied(), units)
+        let held = self.held.iter().take(units).filter(|held| **held).count();
+        Spread::new(self.value?, self.resampled.iter().copied(), held)
     }
 }
 
@@ -119,4 +138,28 @@ fn throughput(cell: &Cell<'_>, weights: &[u64]) -> Option<f64> {
     };
     let duration_ns = sum(|unit| unit.1);
     (duration_ns > 0).then(|| sum(|unit| unit.0) as f64 / duration_ns as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use stats::Random;
+
+    use super::*;
+    use crate::cells::made::cell;
+
+    #[test]
+    fn a_unit_without_a_trial_that_counts_is_no_unit_of_an_interval() {
+        let drawn = Resamples::draw(12, Resamples::COUNT, &mut Random::from_seed(1));
+        let of = |units: &[usize]| Samples::of(&cell(units, 12), Statistic::Throughput, &drawn);
+        let (whole, some) = (of(&(0..12).collect::<Vec<_>>()), of(&[0, 2, 3, 7, 9]));
+        let ratios =
+            some.resampled.iter().zip(&whole.resampled).map(|(above, below)| Some((*above)? / (*below)?));
+        let ratio = some.value.unwrap() / whole.value.unwrap();
+        assert_eq!(some.over(&whole, 12), Spread::new(ratio, ratios, 5));
+        assert_eq!(some.spread(12), Spread::new(some.value.unwrap(), some.resampled.iter().copied(), 5));
+        // Over the first units alone there are fewer, and none of one.
+        assert_eq!(some.over(&whole, 1), None);
+        let middle = Samples::middle(&[&whole, &some], |logarithms| logarithms.iter().sum::<f64>());
+        assert_eq!(middle.held, some.held);
+    }
 }

@@ -35,7 +35,7 @@ pub(super) fn counts(
         let Ok(figure) = of_quotient(cell, of, &resamples) else {
             return Counted { value: None, low: None, high: None };
         };
-        let spread = Spread::new(figure.value, figure.resampled, units);
+        let spread = Spread::new(figure.value, figure.resampled, cell.units_with(cell, units));
         let interval = spread.map(|spread| spread.interval(ALPHA));
         Counted {
             value: Some(figure.value),

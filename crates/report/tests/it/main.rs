@@ -17,6 +17,8 @@ mod lost;
 mod made;
 mod method;
 #[cfg(test)]
+mod missing;
+#[cfg(test)]
 mod oldest;
 #[cfg(test)]
 mod pairs;

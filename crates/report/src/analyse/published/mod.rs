@@ -238,7 +238,8 @@ impl Source<'_> {
         let (above, below) = (above?, below?);
         let resampled =
             above.resampled.iter().zip(&below.resampled).map(|(above, below)| Some((*above)? / (*below)?));
-        Spread::new(above.value / below.value, resampled, units)
+        let [own, other] = entrants.map(|entrant| self.cells.cell(entrant, load));
+        Spread::new(above.value / below.value, resampled, own.units_with(other, units))
     }
 
     /// The place of a candidate that raced; otherwise why it is not there.
