@@ -101,7 +101,7 @@ fn measured(
     let own = subject.own_part(load);
     let warmup = warmup(wanted, &own, connections(subject, load.body_bytes));
     rest(method, warmup + method.slice);
-    subject.begin(warmup)?;
+    subject.begin(own.rate_per_s.map_or(warmup, |rate| whole_periods(rate, warmup)))?;
     run_everywhere(subject, method, load, warmup, (None, None))?;
     let slice = subject.patience().slice(method.slice);
     make_ready(subject, load.body_bytes)?;
@@ -232,11 +232,11 @@ fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dur
     let polls = clients.iter().any(Client::polls);
     let scheduling = if polls { Scheduling::Normal } else { method.scheduling };
     let answers = method.answer * ANSWERS_WAITED_FOR;
-    // At equal intervals a slice ends with the period of its last request: one request in a tenth of a second is no
-    // rate of one a second. A product of whole numbers may be a hair too great.
-    let due = |rate_per_s: f64| (rate_per_s * duration.as_secs_f64() - 1e-6).ceil().max(1.0) as u64;
     Run {
-        requests: load.rate_per_s.filter(|_| load.arrivals.are_usual()).map(due),
+        requests: load
+            .rate_per_s
+            .filter(|_| load.arrivals.are_usual())
+            .map(|rate_per_s| due(rate_per_s, duration)),
         drain: patience.drain(load.body_bytes, connections) + answers,
         presumed_lost: Some(patience.datagram() + answers),
         // On a CPU that both nodes share, whoever spins keeps the server from it.
@@ -246,6 +246,18 @@ fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dur
         scheduling,
         ..Run::new(schedule, duration)
     }
+}
+
+/// The requests of a slice. It ends with the period of the last one: one request in a tenth of a second is no rate of one
+/// a second.
+fn due(rate_per_s: f64, duration: Duration) -> u64 {
+    // A product of whole numbers may be a hair too great.
+    (rate_per_s * duration.as_secs_f64() - 1e-6).ceil().max(1.0) as u64
+}
+
+/// How long such a slice is.
+fn whole_periods(rate_per_s: f64, duration: Duration) -> Duration {
+    Duration::from_secs_f64(due(rate_per_s, duration) as f64 / rate_per_s)
 }
 
 /// A run's outcome; its failure in the lab's words.

@@ -1,7 +1,7 @@
 //! A candidate's connections in the client's pod, as a trial loads them.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linux::CpuSet;
 use linux::cpu::Scheduling;
@@ -18,6 +18,10 @@ use crate::void::stolen_from;
 use crate::wire::Patience;
 use crate::{ByRole, LabError, NodeCpus, Wires, target};
 
+/// The longest way to the server's process and back for which a trial waits between its warm-up and its measured part:
+/// half of the time after which an idle TCP connection begins anew with a small window.
+const BETWEEN_MAX: Duration = Duration::from_millis(100);
+
 /// The client of a candidate: its connections, and the threads that use them.
 pub(super) struct Caller {
     candidate: String,
@@ -26,6 +30,8 @@ pub(super) struct Caller {
     pools: Pools,
     /// One thread on each.
     cpus: CpuSet,
+    /// How long the server's process took to answer for the last time that it was to look at its counters.
+    round_trip: Option<Duration>,
 }
 
 impl Caller {
@@ -37,7 +43,7 @@ impl Caller {
         cpus: CpuSet,
     ) -> Result<Caller, LabError> {
         let pools = Pools::of(workload.kind);
-        let mut caller = Caller { candidate, address, workload, pools, cpus };
+        let mut caller = Caller { candidate, address, workload, pools, cpus, round_trip: None };
         for body_bytes in caller.workload.body_bytes.clone() {
             let target = caller.target(body_bytes);
             let opening = Opening {
@@ -76,6 +82,15 @@ pub(super) struct Asking<'a, 't> {
     talk: &'a mut Talk<'t>,
 }
 
+impl Asking<'_, '_> {
+    /// Has the server's process look at its counters after a time, and says how long the answer took.
+    fn ask_to_count(&mut self, after: Duration) -> Result<Duration, LabError> {
+        let asked = Instant::now();
+        self.talk.ask(Task::Count { after })?;
+        Ok(*self.caller.round_trip.insert(asked.elapsed()))
+    }
+}
+
 impl Subject for Asking<'_, '_> {
     fn name(&self) -> &str {
         &self.caller.candidate
@@ -90,12 +105,24 @@ impl Subject for Asking<'_, '_> {
         self.caller.pools.clients(body_bytes, || target)
     }
 
-    /// The server's process looks by itself when the warm-up is over.
+    /// Where the way to the server's process is long, it is to look by itself when the warm-up is over, which begins here
+    /// half a way there and back after it has heard.
     fn begin(&mut self, warmup: Duration) -> Result<(), LabError> {
-        self.talk.ask(Task::Count { after: warmup }).map(drop)
+        let round_trip = match self.caller.round_trip {
+            Some(known) => known,
+            None => self.ask_to_count(Duration::ZERO)?,
+        };
+        if round_trip > BETWEEN_MAX {
+            self.ask_to_count(round_trip / 2 + warmup)?;
+        }
+        Ok(())
     }
 
+    /// Else it looks when it is asked, after the warm-up: the requests of that are none of the slice's.
     fn count(&mut self) -> Result<CounterSnapshot, LabError> {
+        if self.caller.round_trip.is_none_or(|known| known <= BETWEEN_MAX) {
+            self.ask_to_count(Duration::ZERO)?;
+        }
         CounterSnapshot::here()
     }
 
@@ -122,5 +149,100 @@ impl Subject for Asking<'_, '_> {
 
     fn check_server(&mut self) -> Result<(), LabError> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::{self, Read, Write};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc::{Sender, channel};
+    use std::thread;
+
+    use record::{Counters, Load, WorkloadKind};
+
+    use super::super::protocol::PodMessage;
+    use super::*;
+    use crate::trial::measure;
+    use crate::trial_key::TrialKey;
+    use crate::usage::Spent;
+
+    /// A process at the server that notes what it is to do, and how many requests the server had seen by then.
+    struct Noting {
+        answers: Sender<String>,
+        requests: Arc<AtomicU64>,
+        takes: Duration,
+        heard: Vec<(Task, u64)>,
+    }
+
+    impl Write for Noting {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            let Ok(PodMessage::Ask(task)) = serde_json::from_slice(line) else { return Ok(line.len()) };
+            self.heard.push((task.clone(), self.requests.load(Ordering::Relaxed)));
+            let spent = Spent { cpus: BTreeMap::new(), counters: Counters::default(), detour: None };
+            let answer = match task {
+                Task::Spent => Answer::Spent(Box::new(SpentInPod { spent, void: None })),
+                _ => Answer::Done,
+            };
+            thread::sleep(self.takes);
+            self.answers.send(serde_json::to_string(&answer).unwrap()).unwrap();
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What the server's process was asked in a trial, and the requests of its measured part, where an answer takes so
+    /// long, which may be known.
+    fn asked(takes: Duration, known: Option<Duration>) -> (Vec<(Task, u64)>, u64) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, requests) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
+        let seen = Arc::clone(&requests);
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 8];
+            while stream.read_exact(&mut request).is_ok() {
+                seen.fetch_add(1, Ordering::Relaxed);
+                stream.write_all(&request).unwrap();
+            }
+        });
+        let workload = Workload { body_bytes: vec![8], connections: 1, ..Workload::of(WorkloadKind::TcpRr) };
+        let cpus = linux::cpu::allowed().unwrap().iter().take(1).collect();
+        let mut caller = Caller::open("pod".to_owned(), address, workload, cpus).unwrap();
+        caller.round_trip = known;
+        let method = caller.method();
+        let (answers, heard) = channel();
+        let mut noting = Noting { answers, requests, takes, heard: Vec::new() };
+        let mut talk = Talk { heard: &heard, output: &mut noting };
+        let load = Load { body_bytes: 8, rate_per_s: Some(100.0), of_capacity: None };
+        let key = TrialKey { entrant: 2, load: 0 };
+        let trial = measure(&mut caller.asking(&mut talk), &method, &load, key).unwrap();
+        drop(caller);
+        server.join().unwrap();
+        (noting.heard, trial.sent)
+    }
+
+    #[test]
+    fn a_server_begins_to_count_when_the_warm_up_is_over() {
+        let (asked, sent) = asked(Duration::ZERO, Some(Duration::ZERO));
+        let [(Task::Count { after }, before), (Task::Spent, all)] = &asked[..] else { panic!("{asked:?}") };
+        assert!(after.is_zero() && *before > 0, "{asked:?}");
+        assert_eq!(all - before, sent, "{asked:?}");
+    }
+
+    #[test]
+    fn where_the_way_is_long_no_time_passes_between_warm_up_and_slice() {
+        let takes = BETWEEN_MAX + Duration::from_millis(10);
+        let (asked, _) = asked(takes, None);
+        let [(Task::Count { .. }, 0), (Task::Count { after }, 0), (Task::Spent, _)] = &asked[..] else {
+            panic!("{asked:?}")
+        };
+        // Two requests of warm-up take 20 ms.
+        assert!(*after >= takes / 2 + Duration::from_millis(20), "{asked:?}");
     }
 }

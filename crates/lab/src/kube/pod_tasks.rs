@@ -83,7 +83,14 @@ struct TaskState {
     callers: BTreeMap<String, Caller>,
     /// The CPUs of the server's threads.
     cpus: CpuSet,
-    before: Option<JoinHandle<Result<CounterSnapshot, LabError>>>,
+    before: Option<FirstLook>,
+}
+
+/// The look at the counters that comes before a trial's measured part.
+enum FirstLook {
+    Taken(Box<CounterSnapshot>),
+    /// By a thread, after a while.
+    Coming(JoinHandle<Result<CounterSnapshot, LabError>>),
 }
 
 impl TaskState {
@@ -126,10 +133,7 @@ impl TaskState {
             }
             Task::Count { after } => {
                 self.serving.iter().try_for_each(Serving::check)?;
-                self.before = Some(std::thread::spawn(move || {
-                    std::thread::sleep(after);
-                    CounterSnapshot::here()
-                }));
+                self.before = Some(FirstLook::after(after)?);
             }
             Task::Spent => return self.spent(),
         }
@@ -147,7 +151,8 @@ impl TaskState {
         self.serving.iter().try_for_each(Serving::check)?;
         let now = CounterSnapshot::here()?;
         let before = match self.before.take() {
-            Some(looking) => looking.join().expect("a look does not panic")?,
+            Some(FirstLook::Taken(before)) => *before,
+            Some(FirstLook::Coming(looking)) => looking.join().expect("a look does not panic")?,
             None => now.clone(),
         };
         let counted = NodeCpus { client: CpuSet::default(), server: linux::cpu::online()? };
@@ -165,6 +170,18 @@ impl TaskState {
         self.callers
             .get_mut(candidate)
             .ok_or_else(|| LabError::Broken { candidate: candidate.to_owned(), what })
+    }
+}
+
+impl FirstLook {
+    fn after(time: Duration) -> Result<FirstLook, LabError> {
+        if time.is_zero() {
+            return Ok(FirstLook::Taken(Box::new(CounterSnapshot::here()?)));
+        }
+        Ok(FirstLook::Coming(std::thread::spawn(move || {
+            std::thread::sleep(time);
+            CounterSnapshot::here()
+        })))
     }
 }
 

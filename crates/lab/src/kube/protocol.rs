@@ -31,7 +31,7 @@ pub(super) enum Task {
     Close { candidate: String },
     /// Connect to an address that is to refuse this pod, until it does. Answered with [`Answer::KeptOut`].
     TryToEnter { address: String, ipv6: bool },
-    /// Look at the counters after so long: a trial's warm-up comes before its measured part.
+    /// Look at the counters, at once or after so long: what follows is a trial's measured part.
     Count { after: Duration },
     /// Say what has happened since. Answered with [`Answer::Spent`].
     Spent,

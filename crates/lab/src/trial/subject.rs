@@ -37,8 +37,8 @@ pub(crate) trait Subject {
         Ok(Vec::new())
     }
 
-    /// Announces to another machine that a warm-up of so long begins: between it and the measured part there is
-    /// no time to ask.
+    /// Announces to another machine that a warm-up of so long begins, where there is no time to ask between it and the
+    /// measured part.
     fn begin(&mut self, _warmup: Duration) -> Result<(), LabError> {
         Ok(())
     }
