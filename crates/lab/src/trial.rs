@@ -101,7 +101,7 @@ fn measured(
     let own = subject.own_part(load);
     let warmup = warmup(wanted, &own, connections(subject, load.body_bytes));
     rest(method, warmup + method.slice);
-    subject.begin(own.rate_per_s.map_or(warmup, |rate| whole_periods(rate, warmup)))?;
+    subject.begin(length(&own, warmup))?;
     run_everywhere(subject, method, load, warmup, (None, None))?;
     let slice = subject.patience().slice(method.slice);
     make_ready(subject, load.body_bytes)?;
@@ -233,10 +233,7 @@ fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dur
     let scheduling = if polls { Scheduling::Normal } else { method.scheduling };
     let answers = method.answer * ANSWERS_WAITED_FOR;
     Run {
-        requests: load
-            .rate_per_s
-            .filter(|_| load.arrivals.are_usual())
-            .map(|rate_per_s| due(rate_per_s, duration)),
+        requests: due(load, duration),
         drain: patience.drain(load.body_bytes, connections) + answers,
         presumed_lost: Some(patience.datagram() + answers),
         // On a CPU that both nodes share, whoever spins keeps the server from it.
@@ -248,16 +245,18 @@ fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dur
     }
 }
 
-/// The requests of a slice. It ends with the period of the last one: one request in a tenth of a second is no rate of one
-/// a second.
-fn due(rate_per_s: f64, duration: Duration) -> u64 {
+/// The requests of a slice at equal intervals. It ends with the period of the last one: one request in a tenth of a second
+/// is no rate of one a second. `None`: as many as come in its time.
+fn due(load: &Load, duration: Duration) -> Option<u64> {
+    let rate_per_s = load.rate_per_s.filter(|_| load.arrivals.are_usual())?;
     // A product of whole numbers may be a hair too great.
-    (rate_per_s * duration.as_secs_f64() - 1e-6).ceil().max(1.0) as u64
+    Some((rate_per_s * duration.as_secs_f64() - 1e-6).ceil().max(1.0) as u64)
 }
 
-/// How long such a slice is.
-fn whole_periods(rate_per_s: f64, duration: Duration) -> Duration {
-    Duration::from_secs_f64(due(rate_per_s, duration) as f64 / rate_per_s)
+/// How long a slice is that is to last so long.
+fn length(load: &Load, duration: Duration) -> Duration {
+    let whole = due(load, duration).zip(load.rate_per_s);
+    whole.map_or(duration, |(requests, rate_per_s)| Duration::from_secs_f64(requests as f64 / rate_per_s))
 }
 
 /// A run's outcome; its failure in the lab's words.

@@ -15,10 +15,11 @@ use crate::usage::{Usage, steal_permille};
 /// done. The four others had 201 to 475 µs, with other programs at work on both CPUs. The limit stands in the gap.
 const LATE_LIMIT_NS: u64 = 150_000;
 
-/// The limit of the time that a generator's thread is ready to run without a CPU, in permille of the slice: of the wait
-/// for last answers that follows where one is lost, the limit would be many times as lax. Lateness is blind to that while all connections are busy, and answers that lie unread make the candidate slow. In the good runs
-/// it was 0 to 10 ‰, which is waking up; a real-time thread that the kernel stops for 50 ms in each second has 50 ‰,
-/// and was seen with a p99 of 77 µs of lateness and 25 ms of lag.
+/// The limit of the time that a generator's thread is ready to run without a CPU, in permille of the slice: of a slice and
+/// the wait for its last answers the limit would be many times as lax where one is lost. Lateness is blind to that time
+/// while all connections are busy, and answers that lie unread make the candidate slow. In the good runs it was 0 to
+/// 10 ‰, which is waking up; a real-time thread that the kernel stops for 50 ms in each second has 50 ‰, and was seen with
+/// a p99 of 77 µs of lateness and 25 ms of lag.
 pub(crate) const STARVED_LIMIT_PERMILLE: u32 = 30;
 
 /// The limit of the generator threads' busy share, in permille. They sleep between requests, so a thread without any
@@ -147,7 +148,7 @@ mod tests {
 
     /// A slice of 100 ms, whose last answer was waited for in vain.
     fn kept(in_schedule: ScheduleCost) -> Option<Void> {
-        let load = Load { body_bytes: 0, rate_per_s: Some(1_000.0), of_capacity: None };
+        let load = Load::at_rate(0, 1_000.0);
         let thread = ThreadCost {
             cpus: None,
             cpu_ns: in_schedule.cpu_ns,

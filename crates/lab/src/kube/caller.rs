@@ -219,7 +219,7 @@ mod tests {
         let (answers, heard) = channel();
         let mut noting = Noting { answers, requests, takes, heard: Vec::new() };
         let mut talk = Talk { heard: &heard, output: &mut noting };
-        let load = Load { body_bytes: 8, rate_per_s: Some(100.0), of_capacity: None };
+        let load = Load::at_rate(8, 100.0);
         let key = TrialKey { entrant: 2, load: 0 };
         let trial = measure(&mut caller.asking(&mut talk), &method, &load, key).unwrap();
         drop(caller);
