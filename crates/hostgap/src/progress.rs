@@ -81,6 +81,7 @@ impl Progress {
             Event::Broke { name, round, why } => {
                 self.line(&format!("{name} broke in round {} and leaves the race: {why}", round + 1));
             }
+            Event::LeftAlone { name, what } => self.line(&format!("{name}: {what}")),
             Event::Round { done, of, left } => self.round(*done, *of, *left),
             Event::Looked { builds, undecided, comparisons, left } => {
                 self.line(&looked(*builds, undecided, *comparisons, *left));

@@ -151,6 +151,13 @@ pub enum Event {
         /// An estimate of what is left, but before the first.
         left: Option<Duration>,
     },
+    /// What a candidate had set or made was changed by another program meanwhile, and is left as that has it.
+    LeftAlone {
+        /// The name of the candidate.
+        name: String,
+        /// What it is and how it is now, in words.
+        what: String,
+    },
     /// A node takes no part in a race of all pairs.
     NodeLeftOut {
         /// The name of the node.

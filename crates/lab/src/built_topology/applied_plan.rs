@@ -61,6 +61,11 @@ impl AppliedPlan {
         Ok(changes)
     }
 
+    /// What is wrong where something is not as the plan has it: that, and what was left when it was undone therefore.
+    pub(crate) fn otherwise(change: &Drift, left: Vec<String>) -> String {
+        std::iter::once(format!("it was built, and yet {change}")).chain(left).collect::<Vec<_>>().join("; ")
+    }
+
     /// What has changed since it was built, in words; `None` if nothing has. Takes about a millisecond, in which
     /// nothing may be measured.
     pub(crate) fn changed(&mut self) -> Result<Option<String>, LabError> {
@@ -85,27 +90,32 @@ impl AppliedPlan {
     }
 
     /// Undoes the plan and removes the directory. Where a step cannot be undone the journal stays, so that
-    /// `hostgap clean` can try again.
-    pub(crate) fn undo(&mut self) -> Result<(), LabError> {
-        let Some(mut journal) = self.journal.take() else { return Ok(()) };
-        let failures: Vec<String> = plan::undo(&mut journal, &mut self.kernel)
-            .into_iter()
-            .filter_map(|(placed, undone)| match undone {
-                Undone::Failed { why } => Some(format!("{}: {why}", placed.commands().join("; "))),
+    /// `hostgap clean` can try again. Returns what another program has changed since, which is left as that has it, in
+    /// words.
+    pub(crate) fn undo(&mut self) -> Result<Vec<String>, LabError> {
+        let Some(mut journal) = self.journal.take() else { return Ok(Vec::new()) };
+        let (mut failures, mut left) = (Vec::new(), Vec::new());
+        for (placed, undone) in plan::undo(&mut journal, &mut self.kernel) {
+            let commands = || placed.commands().join("; ");
+            match &undone {
+                Undone::Failed { why } => failures.push(format!("{}: {why}", commands())),
+                Undone::ChangedByOther { .. } => {
+                    left.push(self.for_readers(&format!("{}: {undone}", commands())));
+                }
                 Undone::Restored
                 | Undone::AlreadySo
                 | Undone::LeftToOthers { .. }
                 | Undone::Gone
-                | Undone::Rebooted
-                | Undone::ChangedByOther { .. } => None,
-            })
-            .collect();
+                | Undone::Rebooted => {}
+            }
+        }
         if !failures.is_empty() {
             return Err(LabError::NotUndone { candidate: self.name.clone(), failures: failures.join("; ") });
         }
         let path = journal_of(&self.dir);
         std::fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
-        std::fs::remove_dir_all(&self.dir).map_err(LabError::file("remove", &self.dir))
+        std::fs::remove_dir_all(&self.dir).map_err(LabError::file("remove", &self.dir))?;
+        Ok(left)
     }
 
     fn look_error(&self, why: StepError) -> LabError {

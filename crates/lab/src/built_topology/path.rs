@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use record::Void;
 
-use super::BuiltTopology;
+use super::{AppliedPlan, BuiltTopology};
 use crate::traffic::{Traffic, TransferredAmounts};
 use crate::usage::{CounterSnapshot, Usage};
 use crate::void::stolen_from;
@@ -22,10 +22,12 @@ impl BuiltTopology {
     /// before them; what they leave otherwise is not expected later.
     pub(super) fn take_stock(&mut self) -> Result<(), LabError> {
         let changes = self.applied.take_stock(&self.topology.plan)?;
-        match changes.first().filter(|_| self.topology.attachments.is_none()) {
-            Some(change) => Err(self.broken(&format!("it was built, and yet {change}"))),
-            None => Ok(()),
-        }
+        let Some(change) = changes.first().filter(|_| self.topology.attachments.is_none()) else {
+            return Ok(());
+        };
+        // What cannot be undone is still in the journal.
+        let left = self.undo().unwrap_or_default();
+        Err(self.broken(&AppliedPlan::otherwise(change, left)))
     }
 
     /// What has changed of the path since it was built, in words; `None` if nothing has. Takes about a millisecond, in

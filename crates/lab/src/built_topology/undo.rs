@@ -5,8 +5,9 @@ use crate::LabError;
 use crate::server::Server;
 
 impl BuiltTopology {
-    /// Ends the server and undoes the plan. All that could not be undone is in the error.
-    pub fn take_down(mut self) -> Result<(), LabError> {
+    /// Ends the server and undoes the plan. All that could not be undone is in the error. Returns what another program
+    /// has changed since, which is left as that has it, in words.
+    pub fn take_down(mut self) -> Result<Vec<String>, LabError> {
         self.undo()
     }
 
@@ -17,9 +18,9 @@ impl BuiltTopology {
         self.applied.leave();
     }
 
-    fn undo(&mut self) -> Result<(), LabError> {
+    pub(super) fn undo(&mut self) -> Result<Vec<String>, LabError> {
         if !self.applied.stands() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.pools.clear();
         self.judge = None;
@@ -27,16 +28,17 @@ impl BuiltTopology {
         self.verbs = None;
         // Proxies first, so that none calls a server that is gone.
         let stopped = self.servers.drain(..).rev().map(Server::stop).fold(Ok(()), Result::and);
-        let far = self.there.take().map_or(Ok(()), |there| there.take_down(&self.name));
+        let far = self.there.take().map_or(Ok(Vec::new()), |there| there.take_down(&self.name));
         let attachments =
             self.topology.attachments.iter_mut().flat_map(|pods| [&mut pods.server, &mut pods.client]);
         let mut attached: Vec<LabError> =
             attachments.flat_map(|attachment| attachment.del(&self.name, self.applied.dir())).collect();
         let attachments = self.topology.attachments.iter().flat_map(|pods| pods.as_ref().both());
         attached.extend(attachments.filter_map(|attachment| attachment.forget_pins().err()));
-        self.applied.undo()?;
+        let own = self.applied.undo()?;
         // What plugins could not take back was in the namespaces, or is nothing that the lab knows of.
-        attached.into_iter().next().map_or(stopped.and(far), Err)
+        let far = attached.into_iter().next().map_or(stopped.and(far), Err)?;
+        Ok([own, far].concat())
     }
 }
 

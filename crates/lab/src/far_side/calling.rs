@@ -123,7 +123,7 @@ impl StandingHalf for Calling {
         }))
     }
 
-    fn take_down(self) -> Result<(), LabError> {
+    fn take_down(self) -> Result<Vec<String>, LabError> {
         self.built.take_down()
     }
 }

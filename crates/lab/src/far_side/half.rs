@@ -11,9 +11,9 @@ pub(super) trait StandingHalf: Sized {
     /// It could not be done.
     fn answer(&mut self, request: &RemoteRequest) -> Result<Option<Reply>, LabError>;
 
-    /// Undoes it.
+    /// Undoes it. Returns what another program has changed since, which is left as that has it, in words.
     ///
     /// # Errors
     /// Something could not be undone.
-    fn take_down(self) -> Result<(), LabError>;
+    fn take_down(self) -> Result<Vec<String>, LabError>;
 }

@@ -82,7 +82,8 @@ impl Standing {
         standing.server = Some(staff.server.start(&setup)?);
         match standing.applied.take_stock(&standing.half.plan)?.first() {
             Some(change) => {
-                let what = format!("it was built, and yet {change}");
+                // What cannot be undone is still in the journal.
+                let what = AppliedPlan::otherwise(change, standing.undo().unwrap_or_default());
                 Err(LabError::Broken { candidate: order.candidate.clone(), what })
             }
             None => Ok(standing),
@@ -124,10 +125,10 @@ impl Standing {
         Ok(Spent { cpus: usage.server, counters: usage.counters, detour })
     }
 
-    fn undo(&mut self) -> Result<(), LabError> {
+    fn undo(&mut self) -> Result<Vec<String>, LabError> {
         let stopped = self.server.take().map_or(Ok(()), Server::stop);
-        self.applied.undo()?;
-        stopped
+        let left = self.applied.undo()?;
+        stopped.map(|()| left)
     }
 }
 
@@ -145,7 +146,7 @@ impl StandingHalf for Standing {
     }
 
     /// Ends the server and undoes the rest.
-    fn take_down(mut self) -> Result<(), LabError> {
+    fn take_down(mut self) -> Result<Vec<String>, LabError> {
         self.undo()
     }
 }

@@ -212,8 +212,8 @@ fn answer<H: StandingHalf>(
             Ok(Reply::Done)
         }
         RemoteRequest::TakeDown { candidate } => {
-            standing.remove(candidate).ok_or_else(unknown)?.take_down()?;
-            Ok(Reply::Done)
+            let left = standing.remove(candidate).ok_or_else(unknown)?.take_down()?;
+            Ok(Reply::TakenDown(left))
         }
         request => {
             let half = standing.get_mut(request.candidate()).ok_or_else(unknown)?;

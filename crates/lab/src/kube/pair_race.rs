@@ -109,7 +109,7 @@ impl PairRace<'_> {
         };
         let stood = self.arena().stand(at).and_then(Runner::take_down);
         match stood {
-            Ok(()) => misnamed(self.pair, path, &address),
+            Ok(_) => misnamed(self.pair, path, &address),
             Err(LabError::Broken { what, .. }) => Ok(Some(what)),
             Err(error) => Err(error),
         }

@@ -152,7 +152,7 @@ impl Runner for Connected<'_> {
         Ok(None)
     }
 
-    fn take_down(self) -> Result<(), LabError> {
-        self.ask(&Task::Close { candidate: self.candidate.clone() }).map(drop)
+    fn take_down(self) -> Result<Vec<String>, LabError> {
+        self.ask(&Task::Close { candidate: self.candidate.clone() }).map(|_| Vec::new())
     }
 }

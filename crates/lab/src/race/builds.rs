@@ -10,7 +10,7 @@ use super::arena::{Arena, LastBuild};
 use super::contest::Contest;
 use super::goal::StoppingRule;
 use super::rounds::{Course, Rounded, visits};
-use super::runners::{Runners, take_down};
+use super::runners::{Runners, take_down, tell};
 use super::{CONTENDERS_FROM, Finished};
 use crate::machine::drifted;
 use crate::{Event, LabError};
@@ -105,11 +105,11 @@ impl<A: Arena> Contest<'_, A> {
     ) -> Result<bool, LabError> {
         under_way.goal.begin();
         emit(Event::Building { build, of: under_way.goal.builds() });
-        let stood = self.stand_up(under_way)?;
+        let stood = self.stand_up(under_way, emit)?;
         let Some(mut runners) = stood else { return Ok(false) };
         if under_way.loads.is_empty() {
             let Some(found) = self.loads(&mut runners, writer, emit)? else {
-                runners.take_down()?;
+                tell(runners.take_down()?, emit);
                 return Ok(false);
             };
             under_way.adopt(found);
@@ -124,23 +124,27 @@ impl<A: Arena> Contest<'_, A> {
         let mut course = Course { loads: &loads, runners, contenders, rng, done, total };
         for round in under_way.goal.rounds_of(build) {
             if !self.recorded_round(&mut course, under_way, (round, build), writer, emit)? {
-                course.runners.take_down()?;
+                tell(course.runners.take_down()?, emit);
                 return Ok(false);
             }
         }
         let last = under_way.goal.builds() == Some(build + 1);
         if last && !self.after_rounds(&mut course, writer, emit)? {
-            course.runners.take_down()?;
+            tell(course.runners.take_down()?, emit);
             return Ok(false);
         }
         (under_way.rng, under_way.done) = (course.rng, course.done);
-        course.runners.take_down()?;
+        tell(course.runners.take_down()?, emit);
         Ok(true)
     }
 
     /// Makes all stand but those that broke or left, in shuffled order, so that none is always the first; those that
     /// stand in turn wait for it. `None` if asked to stop.
-    fn stand_up(&mut self, under_way: &mut UnderWay) -> Result<Option<Runners<A::Runner>>, LabError> {
+    fn stand_up(
+        &mut self,
+        under_way: &mut UnderWay,
+        emit: &mut dyn FnMut(Event),
+    ) -> Result<Option<Runners<A::Runner>>, LabError> {
         let all = 0..self.arena.names().len();
         let races = |entrant: &usize| {
             self.arena.can_run(*entrant)
@@ -155,7 +159,7 @@ impl<A: Arena> Contest<'_, A> {
         let mut standing = Vec::with_capacity(order.len());
         for entrant in order {
             if self.is_stopped() {
-                take_down(standing)?;
+                tell(take_down(standing)?, emit);
                 return Ok(None);
             }
             standing.push((entrant, self.arena.stand(entrant)?));
@@ -195,6 +199,7 @@ impl<A: Arena> Contest<'_, A> {
         let alone = course.runners.entrants().len() <= CONTENDERS_FROM && !under_way.goal.anyone_left();
         if let Some(broken) = last_to_break.filter(|_| alone) {
             course.runners.empty()?;
+            tell(course.runners.left_alone(), emit);
             let candidate = self.arena.names()[broken.entrant].to_owned();
             return Err(LabError::Broken { candidate, what: broken.why });
         }

@@ -6,7 +6,7 @@ use record::{Capacity, Experiment, Line, Load, RequestedRate, Writer};
 
 use super::arena::Arena;
 use super::contest::Contest;
-use super::runners::{Runner, Runners};
+use super::runners::{Runner, Runners, tell};
 use crate::capacity::without_capacity;
 use crate::limits::possible;
 use crate::{Event, LabError};
@@ -91,7 +91,7 @@ impl<A: Arena> Contest<'_, A> {
         let mut runners = Runners::in_turn(vec![REFERENCE]);
         let sizes = self.experiment.workload.body_bytes.clone();
         let found = sizes.into_iter().map(|size| self.capacity(&mut runners, size, writer, emit)).collect();
-        runners.take_down()?;
+        tell(runners.take_down()?, emit);
         found
     }
 }

@@ -9,7 +9,7 @@ use super::CONTENDERS_FROM;
 use super::arena::Arena;
 use super::contest::Contest;
 use super::goal::StoppingRule;
-use super::runners::{Runner, Runners};
+use super::runners::{Runner, Runners, tell};
 use crate::repeats::REPEATS;
 use crate::trial::Method;
 use crate::trial_key::TrialKey;
@@ -112,6 +112,7 @@ impl<A: Arena> Contest<'_, A> {
         let mut rounded = Rounded::default();
         for Turn { entrant, loads } in turns(course, goal) {
             course.runners.begin_turn()?;
+            tell(course.runners.left_alone(), emit);
             for load in loads {
                 if self.is_stopped() {
                     return Ok(None);
@@ -131,6 +132,7 @@ impl<A: Arena> Contest<'_, A> {
                 match visited {
                     Err(LabError::Broken { candidate, what }) if entrant >= CONTENDERS_FROM => {
                         course.runners.drop_out(entrant)?;
+                        tell(course.runners.left_alone(), emit);
                         emit(Event::Broke { name: candidate, round, why: what.clone() });
                         rounded.broken.push(Broken { entrant, why: what });
                     }

@@ -2,9 +2,9 @@
 
 use record::{Capacity, Load, TrialRecord};
 
-use crate::LabError;
 use crate::trial::Method;
 use crate::trial_key::TrialKey;
+use crate::{Event, LabError};
 
 /// A candidate that stands.
 pub(crate) trait Runner: Sized {
@@ -37,11 +37,11 @@ pub(crate) trait Runner: Sized {
     /// It cannot be looked at.
     fn changed(&mut self) -> Result<Option<String>, LabError>;
 
-    /// Takes it down.
+    /// Takes it down. Returns what another program has changed since, which is left as that has it, in words.
     ///
     /// # Errors
     /// Something could not be undone.
-    fn take_down(self) -> Result<(), LabError>;
+    fn take_down(self) -> Result<Vec<String>, LabError>;
 }
 
 /// The candidates that race in a build.
@@ -53,6 +53,16 @@ pub(crate) struct Runners<R> {
     entrants: Vec<usize>,
     standing: Vec<(usize, R)>,
     in_turn: bool,
+    left: Vec<LeftAlone>,
+}
+
+/// What was left as another program has it, when a candidate was taken down.
+#[derive(Debug)]
+pub(super) struct LeftAlone {
+    /// The name of the candidate.
+    pub(super) name: String,
+    /// What it is, in words.
+    pub(super) what: String,
 }
 
 impl<R: Runner> Runners<R> {
@@ -60,12 +70,12 @@ impl<R: Runner> Runners<R> {
     pub(super) fn together(mut standing: Vec<(usize, R)>) -> Runners<R> {
         standing.sort_by_key(|(entrant, _)| *entrant);
         let entrants = standing.iter().map(|(entrant, _)| *entrant).collect();
-        Runners { entrants, standing, in_turn: false }
+        Runners { entrants, standing, in_turn: false, left: Vec::new() }
     }
 
     /// Those that are built when it is their turn.
     pub(super) fn in_turn(entrants: Vec<usize>) -> Runners<R> {
-        Runners { entrants, standing: Vec::new(), in_turn: true }
+        Runners { entrants, standing: Vec::new(), in_turn: true, left: Vec::new() }
     }
 
     /// Whether one stands at a time.
@@ -97,7 +107,7 @@ impl<R: Runner> Runners<R> {
         let at = match at {
             Some(at) => at,
             None => {
-                take_down(std::mem::take(&mut self.standing))?;
+                self.empty()?;
                 self.standing.push((entrant, stand(entrant)?));
                 0
             }
@@ -109,22 +119,44 @@ impl<R: Runner> Runners<R> {
     pub(super) fn drop_out(&mut self, entrant: usize) -> Result<(), LabError> {
         self.entrants.retain(|other| *other != entrant);
         let at = self.standing.iter().position(|(other, _)| *other == entrant);
-        at.map_or(Ok(()), |at| self.standing.remove(at).1.take_down())
+        let dropped = at.map(|at| self.standing.remove(at));
+        self.left.extend(take_down(dropped)?);
+        Ok(())
     }
 
     /// Takes all down that stand.
     pub(super) fn empty(&mut self) -> Result<(), LabError> {
-        take_down(std::mem::take(&mut self.standing))
+        let left = take_down(std::mem::take(&mut self.standing))?;
+        self.left.extend(left);
+        Ok(())
     }
 
-    pub(super) fn take_down(self) -> Result<(), LabError> {
-        take_down(self.standing)
+    /// What was left of those that were taken down since this was asked last.
+    pub(super) fn left_alone(&mut self) -> Vec<LeftAlone> {
+        std::mem::take(&mut self.left)
+    }
+
+    /// Takes all down that stand. Returns what was left.
+    pub(super) fn take_down(mut self) -> Result<Vec<LeftAlone>, LabError> {
+        self.empty()?;
+        Ok(self.left)
     }
 }
 
-/// Takes all of them down, whatever becomes of the others; the first error.
-pub(super) fn take_down<R: Runner>(standing: Vec<(usize, R)>) -> Result<(), LabError> {
-    let failures: Vec<LabError> =
-        standing.into_iter().filter_map(|(_, runner)| runner.take_down().err()).collect();
-    failures.into_iter().next().map_or(Ok(()), Err)
+/// Takes all of them down, whatever becomes of the others; the first error, or what was left of them.
+pub(super) fn take_down<R: Runner>(
+    standing: impl IntoIterator<Item = (usize, R)>,
+) -> Result<Vec<LeftAlone>, LabError> {
+    let taken_down = |(_, runner): (usize, R)| {
+        let name = runner.name().to_owned();
+        let left = runner.take_down()?;
+        Ok(left.into_iter().map(|what| LeftAlone { name: name.clone(), what }).collect())
+    };
+    let all: Vec<Result<Vec<LeftAlone>, LabError>> = standing.into_iter().map(taken_down).collect();
+    Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+/// Says what was left.
+pub(super) fn tell(left: Vec<LeftAlone>, emit: &mut dyn FnMut(Event)) {
+    left.into_iter().for_each(|LeftAlone { name, what }| emit(Event::LeftAlone { name, what }));
 }

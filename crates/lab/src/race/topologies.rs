@@ -138,7 +138,7 @@ impl Runner for BuiltTopology {
         self.why_changed()
     }
 
-    fn take_down(self) -> Result<(), LabError> {
+    fn take_down(self) -> Result<Vec<String>, LabError> {
         BuiltTopology::take_down(self)
     }
 }

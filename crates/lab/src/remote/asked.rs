@@ -124,6 +124,20 @@ impl Asked {
         }
     }
 
+    /// Waits until a half is taken down. Returns what of it was left, which another program has changed since, in
+    /// words.
+    ///
+    /// # Errors
+    /// Those of [`Asked::told`].
+    pub(super) fn told_left(&self, candidate: &str) -> Result<Vec<String>, LabError> {
+        match self.told(candidate)? {
+            Reply::TakenDown(left) => {
+                Ok(left.into_iter().map(|what| format!("on {}: {what}", self.name)).collect())
+            }
+            other => Err(self.strange(&other)),
+        }
+    }
+
     /// Why that machine cannot have the settings of its half, in words.
     ///
     /// # Errors

@@ -240,18 +240,18 @@ impl RemoteClient {
         }
     }
 
-    /// Waits until it has. One that is lost does that by itself.
+    /// Waits until it has, but for what is returned. One that is lost does that by itself.
     ///
     /// # Errors
     /// Something could not be undone there.
-    pub(super) fn taken_down(&self, candidate: &str) -> Result<(), LabError> {
+    pub(super) fn taken_down(&self, candidate: &str) -> Result<Vec<String>, LabError> {
         let has_half = held(&self.half).stands;
         *held(&self.half) = Half::default();
         if !has_half {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let told = self.asked.told_done(candidate);
-        if self.asked.is_lost() { Ok(()) } else { told }
+        let told = self.asked.told_left(candidate);
+        if self.asked.is_lost() { Ok(Vec::new()) } else { told }
     }
 
     /// Ends the process there.

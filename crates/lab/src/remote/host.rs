@@ -174,9 +174,10 @@ impl Remote {
         }
     }
 
-    /// Ends the server and undoes its half.
-    pub(crate) fn take_down(&self, candidate: &str) -> Result<(), LabError> {
-        self.asked.done(&RemoteRequest::TakeDown { candidate: candidate.to_owned() })
+    /// Ends the server and undoes its half, but for what is returned.
+    pub(crate) fn take_down(&self, candidate: &str) -> Result<Vec<String>, LabError> {
+        self.asked.tell(&RemoteRequest::TakeDown { candidate: candidate.to_owned() });
+        self.asked.told_left(candidate)
     }
 
     /// Ends the process there.

@@ -258,16 +258,18 @@ impl Machines {
         Ok(changed.or_else(|| self.clients.iter().find_map(|client| client.check(candidate))))
     }
 
-    /// Ends the server and undoes everything of a topology.
+    /// Ends the server and undoes everything of a topology. Returns what another program has changed since, which is
+    /// left as that has it, in words.
     ///
     /// # Errors
     /// Something could not be undone on one of them.
-    pub(crate) fn take_down(&self, candidate: &str) -> Result<(), LabError> {
+    pub(crate) fn take_down(&self, candidate: &str) -> Result<Vec<String>, LabError> {
         self.clients.iter().for_each(|client| client.begin_take_down(candidate));
         let server = self.server.take_down(candidate);
-        let clients: Vec<Result<(), LabError>> =
-            self.clients.iter().map(|client| client.taken_down(candidate)).collect();
-        server.and_then(|()| clients.into_iter().collect())
+        let all: Vec<Result<Vec<String>, LabError>> = std::iter::once(server)
+            .chain(self.clients.iter().map(|client| client.taken_down(candidate)))
+            .collect();
+        all.into_iter().collect::<Result<Vec<_>, _>>().map(|left| left.concat())
     }
 
     /// Ends the processes there.

@@ -36,7 +36,7 @@ pub(crate) enum RemoteRequest {
     /// Says whether its half is still as it was built, and fails if the server has ended. Answered with
     /// [`Reply::Changed`].
     Check { candidate: String },
-    /// Ends the server and undoes its half.
+    /// Ends the server and undoes its half. Answered with [`Reply::TakenDown`].
     TakeDown { candidate: String },
 }
 
@@ -90,6 +90,8 @@ pub(crate) enum Reply {
     Loaded(Box<LoadedPart>),
     /// What was asked is done, and there is nothing to say of it.
     Done,
+    /// The half is undone, but for what another program has changed since, in words.
+    TakenDown(Vec<String>),
     /// What a trial cost there.
     Spent(Box<Spent>),
     /// Why settings cannot be made, in words.

@@ -219,7 +219,7 @@ fn candidates_whose_names_differ_behind_a_point_stand_together() {
         files.filter(|path| path.extension().is_some_and(|end| end == "journal")).count()
     };
     assert_eq!(journals(), names.len());
-    built.into_iter().for_each(|built| built.take_down().unwrap());
+    built.into_iter().for_each(|built| drop(built.take_down().unwrap()));
     assert_eq!((left(claim.id()), journals()), (vec![], 0));
 }
 

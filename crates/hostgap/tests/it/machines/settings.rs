@@ -1,12 +1,13 @@
 //! Settings of candidates between machines: each side's are made on its machine while the candidate stands.
 
 use std::process::Output;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use testkit::run;
 
 use super::{Machines, Three, assert_nothing_left, machines, three};
-use crate::sandbox::{check, check_race, json, kill, stderr, stdout, until};
+use crate::sandbox::{check, check_race, json, kill, stderr, stdout, until, until_within};
 
 const SETTINGS: &str = r#"
 schema = 1
@@ -204,4 +205,29 @@ fn whoever_is_killed_the_machines_have_the_values_of_before() {
     kill(race.id(), Signal::INT);
     check(&race.wait_with_output().unwrap(), 130, "interrupted");
     assert_nothing_left(machines, client);
+}
+
+/// What another program sets meanwhile is its own: it stays, and the user is told.
+#[test]
+fn what_a_stranger_has_set_since_is_left_and_named() {
+    let Some(machines) = machines() else { return };
+    let before = machines.parameter("b", "net.core.somaxconn");
+    let file = machines.settings(&SETTINGS.replace("rounds = 2", "rounds = 2000"));
+    let race = machines.race_of(&file, &["--server", "ssh://b"]);
+    // If it is set between two visits, the next one makes it 777 again.
+    until_within(Duration::from_secs(600), "the candidate has left", || {
+        if machines.parameter("b", "net.core.somaxconn") == "777" {
+            machines.set_on_b("net.core.somaxconn=999");
+        }
+        machines.count_in_records("\"broken\":[{") > 0
+    });
+    assert_eq!(machines.parameter("b", "net.core.somaxconn"), "999");
+    kill(race.id(), Signal::INT);
+    let said = check(&race.wait_with_output().unwrap(), 130, "set host broke in round ");
+    // A line of its own if the candidate stood already, or else the end of why it does not.
+    let left = "sysctl -w net.core.somaxconn=777: left alone, changed since: 999";
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains(left)).collect();
+    assert!(lines.iter().any(|line| line.starts_with("set host") && line.contains("on ssh://b: ")), "{said}");
+    machines.set_on_b(&format!("net.core.somaxconn={before}"));
+    machines.assert_as_before();
 }
