@@ -2,8 +2,8 @@
 //! each direction, with buffers, in memory that both have.
 //!
 //! The memory is a file without a name. The other process gets the descriptor and the addresses, and copies frames into
-//! and out of the buffers. What it writes is not trusted: an index or a length out of range is passed over, and no
-//! reference into the memory is made.
+//! and out of the buffers. What it writes is not trusted: a number out of range is passed over, a length is cut to that
+//! of a buffer, no reference into the memory is made, and the file has its size for good.
 //!
 //! Source: *Virtual I/O Device (VIRTIO) Version 1.2*, sections 2.7 (split virtqueues) and 5.1 (network device).
 
@@ -12,7 +12,7 @@ mod queue;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::Result;
 use crate::error::Attempt;
@@ -46,15 +46,20 @@ pub struct SharedRings {
 }
 
 impl SharedRings {
-    /// Makes the memory, with every buffer for received frames in its ring.
+    /// Makes the memory, with every buffer for received frames in its ring. It is for one process at the other side:
+    /// one that is gone may have kept it.
     ///
     /// # Errors
     /// There is no memory for it.
     pub fn new() -> Result<SharedRings> {
         let bytes = 2 * (Queue::BYTES + usize::from(ENTRIES) * BUFFER_BYTES);
         let make = || {
-            let file = rustix::fs::memfd_create("hostgap-vring", MemfdFlags::CLOEXEC)?;
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = rustix::fs::memfd_create("hostgap-vring", flags)?;
             rustix::fs::ftruncate(&file, bytes as u64)?;
+            // Whoever looks at a page that the other side has cut off is killed by SIGBUS.
+            let for_good = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+            rustix::fs::fcntl_add_seals(&file, for_good)?;
             io::Result::Ok((Mapping::of(&file, bytes, 0)?, file))
         };
         let (memory, file) = make().attempt(|| "make memory for virtio rings".to_owned())?;
@@ -64,26 +69,17 @@ impl SharedRings {
             file,
             received: Queue::at(0, buffers, BUFFER_BYTES),
             sending: Queue::at(Queue::BYTES, buffers + usize::from(ENTRIES) * BUFFER_BYTES, BUFFER_BYTES),
-            free: Vec::new(),
-            lent: Vec::new(),
+            free: (0..ENTRIES).collect(),
+            lent: vec![false; ENTRIES.into()],
             frame: Vec::with_capacity(BUFFER_BYTES),
         };
-        rings.reset();
-        Ok(rings)
-    }
-
-    /// Begins anew, for another process at the other side. None has the memory any more.
-    pub fn reset(&mut self) {
-        self.received.clear(&self.memory);
-        self.sending.clear(&self.memory);
-        self.free = (0..ENTRIES).collect();
-        self.lent = vec![false; ENTRIES.into()];
         for buffer in 0..ENTRIES {
-            self.received.offer_room(&self.memory, buffer);
+            rings.received.offer_room(&rings.memory, buffer);
         }
-        self.received.publish(&self.memory);
-        self.want_room(false);
-        self.want_calls(false);
+        rings.received.publish(&rings.memory);
+        rings.want_room(false);
+        rings.want_calls(false);
+        Ok(rings)
     }
 
     /// Where the memory begins, in the addresses that the rings have.
@@ -101,9 +97,11 @@ impl SharedRings {
         [&self.received, &self.sending].map(|queue| queue.addresses(&self.memory))
     }
 
-    /// Copies the next received frame, Ethernet header first. False: there is none.
+    /// Copies the next received frame, Ethernet header first. False: there is none, or nothing but buffers without
+    /// frames up to now.
     pub fn receive(&mut self, frame: &mut Vec<u8>) -> bool {
-        while let Some((buffer, bytes)) = self.received.take(&self.memory) {
+        for _ in 0..ENTRIES {
+            let Some((buffer, bytes)) = self.received.take(&self.memory) else { return false };
             let bytes = (bytes as usize).min(BUFFER_BYTES);
             let is_frame = bytes > HEADER_BYTES;
             if is_frame {
@@ -126,7 +124,8 @@ impl SharedRings {
     /// Whether there is room for a frame to send.
     pub fn can_send(&mut self) -> bool {
         if self.free.is_empty() {
-            while let Some((buffer, _)) = self.sending.take(&self.memory) {
+            for _ in 0..ENTRIES {
+                let Some((buffer, _)) = self.sending.take(&self.memory) else { break };
                 // The other side may say twice that a frame has left. A buffer is never in two places.
                 if std::mem::take(&mut self.lent[usize::from(buffer)]) {
                     self.free.push(buffer);
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_side_invents_is_passed_over() {
+    fn what_the_other_side_invents_is_passed_over_and_what_is_too_long_is_cut() {
         let mut rings = SharedRings::new().unwrap();
         queue::device::claim(&rings.received, &rings.memory, u32::from(ENTRIES), 100);
         queue::device::claim(&rings.received, &rings.memory, 1, 5);
@@ -239,19 +238,21 @@ mod tests {
     }
 
     #[test]
-    fn another_peer_finds_rings_as_new() {
+    fn who_only_invents_does_not_keep_the_thread() {
         let mut rings = SharedRings::new().unwrap();
-        assert!(rings.send(20, |_| {}));
-        rings.publish();
-        assert_eq!(reflect(&rings), 1);
-        rings.reset();
-        assert!(!rings.has_received());
-        assert!(rings.send(30, |frame| frame.fill(7)));
-        rings.publish();
-        assert_eq!(reflect(&rings), 1);
+        for _ in 0..ENTRIES + 1 {
+            queue::device::claim(&rings.received, &rings.memory, u32::MAX, 100);
+        }
         let mut frame = Vec::new();
-        assert!(rings.receive(&mut frame));
-        assert_eq!(frame, [7; 30]);
+        assert!(!rings.receive(&mut frame) && rings.has_received());
+        assert!(!rings.receive(&mut frame) && !rings.has_received());
+    }
+
+    #[test]
+    fn nobody_cuts_the_memory_off() {
+        let rings = SharedRings::new().unwrap();
+        let cut = rustix::fs::ftruncate(rings.as_fd(), 0);
+        assert_eq!(cut, Err(rustix::io::Errno::PERM));
     }
 
     #[test]

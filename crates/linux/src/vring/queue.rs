@@ -75,15 +75,6 @@ impl Queue {
         QueueAddresses { table, offered: table + OFFERED as u64, used: table + USED as u64 }
     }
 
-    /// Empties it.
-    pub(super) fn clear(&mut self, memory: &Mapping) {
-        (self.next, self.next_used) = (0, 0);
-        for part in [OFFERED, USED] {
-            self.word(memory, part).store(0, Ordering::Relaxed);
-            self.word(memory, part + INDEX).store(0, Ordering::Release);
-        }
-    }
-
     /// Offers a buffer to be written into.
     pub(super) fn offer_room(&mut self, memory: &Mapping, buffer: u16) {
         self.offer(memory, buffer, self.buffer_bytes, IS_ROOM);
@@ -136,9 +127,12 @@ impl Queue {
     }
 
     /// Takes the next buffer back that the other side has used, and how many bytes it says that it wrote. One that does
-    /// not exist is passed over.
+    /// not exist is passed over, up to as many as there are entries: the other side may invent them without end.
     pub(super) fn take(&mut self, memory: &Mapping) -> Option<(u16, u32)> {
-        while self.has_used(memory) {
+        for _ in 0..ENTRIES {
+            if !self.has_used(memory) {
+                break;
+            }
             let at = self.at + USED + FIRST + usize::from(self.next_used % ENTRIES) * size_of::<UsedEntry>();
             let entry = memory.part(at, size_of::<UsedEntry>()).cast::<UsedEntry>();
             // SAFETY: the entry lies within the mapping and is aligned; any value of it is one of plain numbers.

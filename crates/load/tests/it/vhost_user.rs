@@ -232,3 +232,19 @@ fn a_server_without_room_goes_on_when_frames_have_left() {
         assert_eq!(switch.take(), b"one more");
     });
 }
+
+/// It may have kept the memory, and is not to see what the next one carries.
+#[test]
+fn the_next_switch_has_memory_of_its_own() {
+    with_server(|socket| {
+        let first = Switch::connect(socket);
+        let kept = first.memory.try_clone().unwrap();
+        drop(first);
+        let next = Switch::connect(socket);
+        next.put(b"a secret");
+        assert_eq!(next.take(), b"a secret");
+        let mut bytes = Vec::new();
+        (&kept).read_to_end(&mut bytes).unwrap();
+        assert!(!bytes.windows(8).any(|part| part == b"a secret"));
+    });
+}

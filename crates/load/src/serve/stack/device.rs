@@ -19,6 +19,9 @@ use super::port::Port;
 const REMEMBERED_MAX: usize = 4096;
 
 /// A port with what is known of those at its other end.
+/// Frames for others that are passed over before it is looked again whether the responder is to end.
+const PASSED_MAX: usize = 512;
+
 pub(super) struct Packets<P> {
     pub(super) port: P,
     /// Bytes of a packet.
@@ -76,8 +79,11 @@ impl<P: Port> Device for Packets<P> {
         P: 'a;
 
     fn receive(&mut self, _: Instant) -> Option<(Received<'_>, Sending<'_, P>)> {
-        // An answer may have to leave before the next packet is taken.
-        while self.port.can_send() && self.port.receive(&mut self.frame) {
+        for _ in 0..PASSED_MAX {
+            // An answer may have to leave before the next packet is taken.
+            if !self.port.can_send() || !self.port.receive(&mut self.frame) {
+                break;
+            }
             if self.is_for_us() && self.ways.learn(&self.frame) {
                 let packet = Received(&self.frame[ETHERNET..]);
                 return Some((packet, Sending { port: &mut self.port, ways: &self.ways }));

@@ -125,7 +125,8 @@ impl VhostUserPort {
         if self.switch.is_some() {
             return Ok(());
         }
-        self.rings.reset();
+        // The one before may have kept its memory, and would read the frames of this one.
+        self.rings = SharedRings::new()?;
         let Ok(switch) =
             stream.try_clone().and_then(|own| self.agree(own).map(|frontend| (stream, frontend)))
         else {
