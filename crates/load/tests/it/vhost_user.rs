@@ -233,6 +233,21 @@ fn a_server_without_room_goes_on_when_frames_have_left() {
     });
 }
 
+/// Whatever it is, the switch waits behind it.
+#[test]
+fn who_connects_and_says_nothing_is_sent_away() {
+    with_server(|socket| {
+        let mut silent = UnixStream::connect(socket).unwrap();
+        silent.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut asked = Vec::new();
+        silent.read_to_end(&mut asked).unwrap();
+        assert!(!asked.is_empty(), "it was asked nothing");
+        let switch = Switch::connect(socket);
+        switch.put(b"at last");
+        assert_eq!(switch.take(), b"at last");
+    });
+}
+
 /// It may have kept the memory, and is not to see what the next one carries.
 #[test]
 fn the_next_switch_has_memory_of_its_own() {

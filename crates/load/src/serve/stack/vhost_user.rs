@@ -5,10 +5,13 @@
 //! is the frontend, which has the memory and the driver's side of the rings.
 
 use std::io::{self, ErrorKind};
-use std::net::IpAddr;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use linux::vring::{ENTRIES, SharedRings, VERSION_1};
 use vhost::vhost_user::Frontend;
@@ -25,6 +28,9 @@ const LISTENER: u64 = 0;
 const SWITCH: u64 = 1;
 const CALL: u64 = 2;
 const TAKEN: u64 = 3;
+/// For how long a switch may be silent when it is asked what it can do. What connects and says nothing is none, and one
+/// that is slow calls again.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// The rings of a network device with one queue.
 const RINGS: u64 = 2;
 
@@ -127,15 +133,28 @@ impl VhostUserPort {
         }
         // The one before may have kept its memory, and would read the frames of this one.
         self.rings = SharedRings::new()?;
-        let Ok(switch) =
-            stream.try_clone().and_then(|own| self.agree(own).map(|frontend| (stream, frontend)))
-        else {
-            return Ok(());
-        };
-        let (stream, frontend) = switch;
+        let Ok(frontend) = self.agree_soon(&stream) else { return Ok(()) };
         self.watch(stream.as_raw_fd(), SWITCH)?;
         self.switch = Some(Switch { stream, _frontend: frontend });
         Ok(())
+    }
+
+    /// Agrees with a switch, or ends the connection when it has not answered in time. No limit of the socket does that,
+    /// since the crate tries a read that timed out again.
+    fn agree_soon(&self, stream: &UnixStream) -> io::Result<Frontend> {
+        let (own, watched) = (stream.try_clone()?, stream.try_clone()?);
+        let (agreed, hears) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            thread::Builder::new().spawn_scoped(scope, move || {
+                if hears.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                    // One that has gone already is what is wanted.
+                    let _ = watched.shutdown(Shutdown::Both);
+                }
+            })?;
+            let frontend = self.agree(own);
+            drop(agreed);
+            frontend
+        })
     }
 
     /// Tells a switch where the memory is, and the rings in it. Their addresses are those of this process.
