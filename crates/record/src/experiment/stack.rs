@@ -60,6 +60,8 @@ const MTU_MAX: u32 = 1500;
 const CONNECTIONS_MAX: u32 = 512;
 /// The longest datagram that goes as one packet of either family on an MTU of 1500 bytes.
 const DATAGRAM_BYTES_MAX: u32 = 1452;
+/// The path whose switches have threads that poll.
+const POLLING: &str = "ovs-dpdk+direct";
 
 impl Stack {
     /// Whether it is the kernel's, and the server sleeps.
@@ -97,6 +99,10 @@ impl Experiment {
     pub(crate) fn validate_stack(&self, candidate: &Candidate) -> Result<(), ExperimentError> {
         let stack = candidate.stack;
         if stack.is_usual() {
+        if self.exact() && candidate.path == POLLING {
+            let why = "instructions are counted, and those of its switches, which poll, would be too";
+            return Err(out_of_range("candidates.path", &candidate.path, why));
+        }
             return Ok(());
         }
         let refused = |why: &str| Err(out_of_range("candidates.stack", stack, why));
@@ -143,7 +149,7 @@ impl Experiment {
 
     /// Why a server cannot have a switch's port to itself in this experiment.
     fn refuses_vhost_user(&self, candidate: &Candidate) -> Option<&'static str> {
-        if candidate.path != "ovs-dpdk+direct" {
+        if candidate.path != POLLING {
             return Some("it shares memory with a switch that has DPDK: take `path = \"ovs-dpdk+direct\"`");
         }
         if !candidate.in_container.has_server() {
@@ -326,3 +332,20 @@ mod tests {
         assert!(with("workload.kind = \"grpc\"", "stack.wait = \"spin\"").is_ok());
     }
 }
+
+    /// Which would count as instructions of requests.
+    #[test]
+    fn no_instructions_are_counted_beside_threads_that_poll() {
+        let of = |path: &str, vm: &str| {
+            Experiment::from_toml(&format!(
+                "schema = 1\nname = \"x\"\n[[candidates]]\npath = \"{path}\"\n[vm]\nkernels = [\"debian:6.12\"]\n{vm}"
+            ))
+        };
+        let error = of("ovs-dpdk+direct", "exact = true").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "`candidates.path` is ovs-dpdk+direct: instructions are counted, and those of its switches, which poll, \
+             would be too"
+        );
+        assert!(of("ovs-dpdk+direct", "").is_ok() && of("ovs+direct", "exact = true").is_ok());
+    }
