@@ -58,8 +58,8 @@ impl StackWait {
 const MTU_MAX: u32 = 1500;
 /// The most connections: a stack of our own visits each of them for every packet.
 const CONNECTIONS_MAX: u32 = 512;
-/// The longest datagram that goes as one packet of either family on an MTU of 1500 bytes.
-const DATAGRAM_BYTES_MAX: u32 = 1452;
+/// The headers before the bytes of a datagram, of the family that has the longer ones (IPv6, UDP).
+const DATAGRAM_HEADERS: u32 = 48;
 /// The path whose switches have threads that poll.
 const POLLING: &str = "ovs-dpdk+direct";
 
@@ -97,12 +97,12 @@ impl fmt::Display for Stack {
 impl Experiment {
     /// Checks that the stack of a candidate can answer the workload.
     pub(crate) fn validate_stack(&self, candidate: &Candidate) -> Result<(), ExperimentError> {
-        let stack = candidate.stack;
-        if stack.is_usual() {
         if self.exact() && candidate.path == POLLING {
             let why = "instructions are counted, and those of its switches, which poll, would be too";
             return Err(out_of_range("candidates.path", &candidate.path, why));
         }
+        let stack = candidate.stack;
+        if stack.is_usual() {
             return Ok(());
         }
         let refused = |why: &str| Err(out_of_range("candidates.stack", stack, why));
@@ -116,6 +116,12 @@ impl Experiment {
         }
         if stack.wait == StackWait::Spin && self.exact() {
             return refused("instructions are counted, and those of spinning would be too");
+        }
+        let longest = self.workload.body_bytes.iter().max().copied().unwrap_or(0);
+        let most = self.underlay.mtu.min(MTU_MAX) - DATAGRAM_HEADERS;
+        if stack.is_own() && self.workload.kind == WorkloadKind::UdpRr && longest > most {
+            let why = format!("it sends no fragments, so a datagram has at most {most} bytes on this wire");
+            return refused(&why);
         }
         match stack.kind {
             StackKind::Kernel => Ok(()),
@@ -183,10 +189,6 @@ impl Experiment {
         let connections = candidate.connections.unwrap_or(self.workload.connections);
         if connections > CONNECTIONS_MAX {
             return Some("it visits every connection for each packet, so 512 are the most");
-        }
-        let longest = self.workload.body_bytes.iter().max().copied().unwrap_or(0);
-        if self.workload.kind == WorkloadKind::UdpRr && longest > DATAGRAM_BYTES_MAX {
-            return Some("it sends no fragments, so a datagram has at most 1452 bytes");
         }
         None
     }
@@ -315,6 +317,11 @@ mod tests {
             ("underlay.line_rate = \"1gbit\"", ours, "the queueing discipline"),
             ("workload.connections = 600", ours, "512 are the most"),
             ("workload = { kind = \"udp-rr\", body_bytes = [1453] }", ours, "at most 1452 bytes"),
+            (
+                "workload = { kind = \"udp-rr\", body_bytes = [1400] }\nunderlay.mtu = 1350",
+                ours,
+                "at most 1302 bytes on this wire",
+            ),
             ("", "stack.kind = \"afxdp\"\nproxy.server = \"nginx-tcp\"", "redirected into a proxy"),
             ("", "stack.kind = \"dpdk\"", "unknown variant `dpdk`"),
             ("", "stack.kind = \"vhost-user\"", "take `path = \"ovs-dpdk+direct\"`"),
@@ -329,9 +336,11 @@ mod tests {
             "`candidates.stack` is afxdp: frames are taken from the node's own link: take `path = \"host\"`"
         );
         assert!(with("workload = { kind = \"udp-rr\", body_bytes = [1452] }", ours).is_ok());
+        assert!(
+            with("workload = { kind = \"udp-rr\", body_bytes = [1302] }\nunderlay.mtu = 1350", ours).is_ok()
+        );
         assert!(with("workload.kind = \"grpc\"", "stack.wait = \"spin\"").is_ok());
     }
-}
 
     /// Which would count as instructions of requests.
     #[test]
@@ -349,3 +358,4 @@ mod tests {
         );
         assert!(of("ovs-dpdk+direct", "").is_ok() && of("ovs+direct", "exact = true").is_ok());
     }
+}
