@@ -36,8 +36,8 @@ pub enum Leaving {
     Different,
     /// The ratio to the reference is known as well as was asked.
     Precise,
-    /// The statistic that was named is none of this load's, or the load is past the capacity of the candidate or of the
-    /// reference.
+    /// The statistic that was named is none of this load's, the load is past the capacity of the candidate or of the
+    /// reference, or the candidate is not ranked.
     NotAsked,
     /// Undecided: the time was up, or the others were done. Only in the last look.
     Ended,

@@ -14,8 +14,9 @@ pub fn look(race: &RaceRecord) -> Option<InterimLook> {
     let cells = Cells::of(race, &units);
     let comparisons = Comparisons::of_those(&cells, race.header.seed, &statistics(&until));
     let leaves = |(entrant, load): (usize, usize)| {
-        // No ratio of queues is ever given, so the time is for the others.
-        let why = match Shortfall::is_past(race, &cells, entrant, load) {
+        // Of queues no ratio is ever given, and of what is not ranked no verdict, so the time is for the others.
+        let is_unranked = race.header.entrants[entrant].crowded;
+        let why = match is_unranked || Shortfall::is_past(race, &cells, entrant, load) {
             true => Leaving::NotAsked,
             false => leaving(&comparisons, &until, (entrant, load), (number, builds))?,
         };

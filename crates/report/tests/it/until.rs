@@ -263,6 +263,21 @@ fn what_is_past_capacity_is_not_found_to_differ() {
     assert_eq!(against_the_schema(&summary), Vec::<String>::new());
 }
 
+/// Its threads poll beside the others' work, so it has no verdict to wait for.
+#[test]
+fn what_is_not_ranked_does_not_keep_a_race_running() {
+    let plan = plan(12, vec![Truth::of("polls", 1.0), Truth::of("same", 1.0)]);
+    let mut whole = plan.race();
+    whole.header.entrants[2].crowded = true;
+    let summary = analyse(&played_from(whole, plan.rounds_a_build as usize, "2%"));
+    for load in [0, 1] {
+        let polls = comparison(&summary, "polls", load);
+        assert_eq!((polls.why, polls.builds), (Leaving::NotAsked, 4));
+    }
+    assert!(comparison(&summary, "same", 1).builds > 4, "{:?}", summary.until);
+    assert_eq!(against_the_schema(&summary), Vec::<String>::new());
+}
+
 /// Everything together: equals that leave early, the control, and verdicts by both rules.
 #[test]
 fn equals_are_seldom_called_different_by_races_that_look() {
