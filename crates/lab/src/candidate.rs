@@ -11,13 +11,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use datapath::{DataPath, Enters, SocketRole};
+use linux::CpuSet;
 use linux::features::{Facts, Feature};
 use record::{
-    Candidate, Experiment, PacketFilter, Plant, Proxies, Side, Stack, StackKind, Underlay, Ways, WorkloadKind,
+    Candidate, Experiment, PacketFilter, Placement, Plant, Proxies, Side, Stack, StackKind, Underlay, Ways,
+    WorkloadKind,
 };
 use tune::Settings;
 
 use crate::cni::{CniNetwork, Configuration, PluginDirs};
+use crate::cpus::switches;
 use crate::{LabError, Wires};
 
 /// A data path, or a network of CNI plugins, that was asked for.
@@ -126,8 +129,13 @@ impl Contender {
     }
 
     /// Whether threads of such a program look for packets without sleeping.
-    pub(crate) fn polls(&self) -> bool {
+    pub fn polls(&self) -> bool {
         self.path.needs().contains(&Feature::OpenVSwitchDpdk)
+    }
+
+    /// Whether its switches poll on CPUs of client and server, since these that are neither's do not suffice.
+    pub fn is_crowded(&self, spare: &CpuSet, placement: Placement) -> bool {
+        self.polls() && spare.len() < switches(placement)
     }
 
     /// The wire that it races on, where an experiment's is `underlay`.

@@ -33,6 +33,13 @@ impl NodeCpus {
         NodeCpus::split_cores(&linux::cpu::cores(allowed))
     }
 
+    /// The same, but where switches poll, a core for each is neither node's, if there are enough that each node has one
+    /// too.
+    pub fn split_beside(allowed: &CpuSet, polls: bool, placement: Placement) -> NodeCpus {
+        let polling = if polls { switches(placement) } else { 0 };
+        NodeCpus::split_cores(beside(&linux::cpu::cores(allowed), polling))
+    }
+
     fn split_cores(cores: &[CpuSet]) -> NodeCpus {
         let half = cores.len() / 2;
         match cores {
@@ -46,6 +53,18 @@ impl NodeCpus {
                 let join = |cores: &[CpuSet]| cores.iter().flat_map(CpuSet::iter).collect();
                 NodeCpus { client: join(&cores[..half]), server: join(&cores[half..half * 2]) }
             }
+        }
+    }
+
+    /// The allowed CPUs that are neither node's, for switches: one of each core, if there is a core for each switch.
+    pub fn spare(&self, allowed: &CpuSet, placement: Placement) -> CpuSet {
+        let taken = self.all();
+        let free: CpuSet = allowed.iter().filter(|cpu| !taken.contains(*cpu)).collect();
+        match linux::cpu::cores(&free) {
+            cores if cores.len() >= switches(placement) => {
+                cores.iter().filter_map(|core| core.iter().next()).collect()
+            }
+            _ => free,
         }
     }
 
@@ -100,6 +119,22 @@ impl NodeCpus {
     }
 }
 
+/// How many switches a data path that has them has between client and server: one in each node.
+pub(crate) fn switches(placement: Placement) -> usize {
+    match placement {
+        Placement::TwoNodes => 2,
+        Placement::SameNode => 1,
+    }
+}
+
+/// The cores that are left for the nodes beside switches that poll.
+fn beside(cores: &[CpuSet], polling: usize) -> &[CpuSet] {
+    match cores.len().checked_sub(polling) {
+        Some(left @ 2..) => &cores[..left],
+        _ => cores,
+    }
+}
+
 /// The CPUs of this machine that were asked for from another one; without a wish, all that this process may use.
 /// `whose` says for which side: "client".
 ///
@@ -135,6 +170,33 @@ mod tests {
         check(&["0,4", "1,5", "2,6", "3,7"], "0-1,4-5", "2-3,6-7");
         check(&["0-1"], "0", "1");
         check(&["0"], "0", "0");
+    }
+
+    #[test]
+    fn switches_that_poll_get_cores_where_the_nodes_have_one_each() {
+        for (cores, polling, left) in [
+            (&["0", "1"][..], 1, 2),
+            (&["0", "1"], 2, 2),
+            (&["0", "1", "2"], 1, 2),
+            (&["0", "1", "2"], 2, 3),
+            (&["0", "1", "2", "3"], 2, 2),
+            (&["0", "1", "2", "3"], 0, 4),
+            (&["0", "1", "2", "3", "4", "5", "6", "7"], 2, 6),
+        ] {
+            let cores: Vec<CpuSet> = cores.iter().map(|core| core.parse().unwrap()).collect();
+            assert_eq!(beside(&cores, polling).len(), left, "{cores:?} and {polling}");
+        }
+    }
+
+    /// These CPUs are on no machine, so that each counts as a core of its own.
+    #[test]
+    fn what_is_neither_node_s_is_for_switches() {
+        let allowed: CpuSet = "4000-4004".parse().unwrap();
+        for (polls, nodes, spare) in [(false, "4000-4003", "4004"), (true, "4000-4001", "4002-4004")] {
+            let cpus = NodeCpus::split_beside(&allowed, polls, Placement::TwoNodes);
+            let found = [cpus.all(), cpus.spare(&allowed, Placement::TwoNodes)].map(|cpus| cpus.to_string());
+            assert_eq!(found, [nodes, spare]);
+        }
     }
 
     #[test]

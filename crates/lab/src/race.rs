@@ -154,7 +154,10 @@ impl Race {
         let server = server(&experiment, &options)?;
         let proxies = proxy::programs(&contenders, options.nginx.as_deref())?;
         let cpus = match &options.machines {
-            None => NodeCpus::split(&options.cpus),
+            None => {
+                let polls = contenders.iter().any(|contender| contender.races() && contender.polls());
+                NodeCpus::split_beside(&options.cpus, polls, experiment.placement)
+            }
             // The server's are another machine's.
             Some(_) => NodeCpus { client: options.cpus.clone(), server: CpuSet::default() },
         };
@@ -290,6 +293,8 @@ impl Race {
         if let Some(why) = self.crowded() {
             header.machine.facts.insert("switches".to_owned(), why.clone());
             emit(Event::Crowded { why });
+        } else if let Some(cores) = self.cores_of_switches() {
+            header.machine.facts.insert("switches".to_owned(), cores);
         }
         if let Some(fewer) = &self.fewer_connections {
             header.machine.facts.insert("connections".to_owned(), fewer.clone());

@@ -2,10 +2,11 @@
 
 use linux::CpuSet;
 use linux::cpu::Scheduling;
-use record::{Entrant, Header, Placement, WorkloadKind};
+use record::{Entrant, Header, WorkloadKind};
 
 use super::Race;
 use crate::candidate::Contender;
+use crate::cpus::switches;
 use crate::machine::machine;
 use crate::possible::relays;
 use crate::{LabError, Topology};
@@ -68,11 +69,11 @@ impl Race {
         }
     }
 
-    /// What switches in user space lack where there is not a CPU for each beside those of client and server. An odd
-    /// core is the only one that is not theirs.
-    pub(super) fn crowded(&self) -> Option<String> {
+    /// What switches in user space lack where there is not a CPU for each beside those of client and server. For those
+    /// that poll cores are left; of others an odd core is the only one that is nobody's.
+    pub(crate) fn crowded(&self) -> Option<String> {
         let carried = self.racing(Contender::is_carried);
-        let (free, switches) = (self.spare_cpus().len(), self.switches());
+        let (free, switches) = (self.spare_cpus().len(), switches(self.experiment.placement));
         if carried.is_empty() || free >= switches {
             return None;
         }
@@ -82,23 +83,36 @@ impl Race {
         );
         let polls = self.racing(Contender::polls);
         if !polls.is_empty() {
-            text += &format!("; not ranked, since the switches poll: {}", polls.join("; "));
+            text += &format!(
+                "; not ranked below {} cores, since the switches poll: {}",
+                2 + switches,
+                polls.join("; ")
+            );
         }
         Some(text)
     }
 
-    /// The CPUs that are neither the client's nor the server's.
-    pub(super) fn spare_cpus(&self) -> CpuSet {
-        let taken = self.method.cpus.all();
-        self.options.cpus.iter().filter(|cpu| !taken.contains(*cpu)).collect()
+    /// Whether nothing can be said of it against others, since its switches poll on CPUs of client and server.
+    pub(crate) fn is_crowded(&self, contender: &Contender) -> bool {
+        contender.races() && contender.is_crowded(&self.spare_cpus(), self.experiment.placement)
     }
 
-    /// How many nodes have a switch between client and server, on a data path that has switches.
-    fn switches(&self) -> usize {
-        match self.experiment.placement {
-            Placement::TwoNodes => 2,
-            Placement::SameNode => 1,
+    /// On what switches poll, and that no node has it. `None`: none polls.
+    pub(super) fn cores_of_switches(&self) -> Option<String> {
+        let polls = self.racing(Contender::polls);
+        if polls.is_empty() {
+            return None;
         }
+        let free = self.spare_cpus();
+        Some(format!(
+            "poll on CPUs {free}, which no candidate's client and server have, of {}",
+            polls.join("; ")
+        ))
+    }
+
+    /// The CPUs that are neither the client's nor the server's.
+    pub(super) fn spare_cpus(&self) -> CpuSet {
+        self.method.cpus.spare(&self.options.cpus, self.experiment.placement)
     }
 
     fn racing(&self, which: fn(&Contender) -> bool) -> Vec<&str> {
@@ -136,7 +150,7 @@ impl Race {
             settings: contender.settings.recorded(),
             mtu: with_mtu.map(|topology| topology.pod_mtu_bytes),
             carried: can_run && contender.is_carried(),
-            crowded: can_run && contender.polls() && self.spare_cpus().len() < self.switches(),
+            crowded: self.is_crowded(contender),
         })
     }
 }
