@@ -208,14 +208,15 @@ impl Guests {
             .unwrap_or_else(|| panic!("{machine} does not answer; it had said at last:\n{}", said()))
     }
 
-    /// Ends processes of hostgap on a machine that were started so; false: there was none.
-    fn kill_on(&self, machine: &str, option: &str) -> bool {
+    /// Sends a signal to processes of hostgap on a machine that were started so; 0 only looks for them. False: there is
+    /// none.
+    fn signal_on(&self, machine: &str, option: &str, signal: u8) -> bool {
         // The brackets are in the command line of grep itself, which so does not match.
         let script = format!(
             "for file in $(grep -als '/hostgap/[r]emote/.*{option}' /proc/[0-9]*/cmdline); do \
-             process=${{file#/proc/}}; kill -9 ${{process%/*}} && echo killed; done; true"
+             process=${{file#/proc/}}; kill -{signal} ${{process%/*}} && echo there; done; true"
         );
-        text(&mut self.on(machine, &script)).contains("killed")
+        text(&mut self.on(machine, &script)).contains("there")
     }
 
     /// A race between two machines by these names of theirs, which the first one leads.

@@ -1,5 +1,6 @@
 //! Races between two guests: settings of their cards, a machine that loses its power, and the death of each party.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Output};
 use std::time::{Duration, Instant};
 
@@ -198,29 +199,45 @@ enum Party {
     Server,
 }
 
+impl Party {
+    /// On which machine its process is, how that was started, and what the race says when it has died.
+    fn there(self) -> Option<(&'static str, &'static str, &'static str)> {
+        match self {
+            Party::Here => None,
+            Party::Client => Some(("a", "remote.--lead", "use ssh://a1: ")),
+            Party::Server => Some(("b", "remote.--connection", "use ssh://b1: ")),
+        }
+    }
+}
+
 /// Some time while the race begins, or a candidate stands: another one in each run.
 fn moment() -> Duration {
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    Duration::from_millis(1000 + u64::from(now.subsec_micros()) % 9000)
+    Duration::from_millis(u64::from(now.subsec_micros()) % 9000)
 }
 
 fn dies(guests: &Guests, party: Party, before: &[State; 2]) {
     let race = guests.race(["a1", "b1"], &[&guests.experiment(IGB)]).spawn().unwrap();
+    // The client's process begins first, and on its word the server's.
+    let (machine, option, _) = party.there().or(Party::Client.there()).unwrap();
+    let begun = format!("the process of {party:?} has begun");
+    until_within(Duration::from_secs(300), &begun, || guests.signal_on(machine, option, 0));
     let after = moment();
     std::thread::sleep(after);
-    let is_there = match party {
-        Party::Here => false,
-        Party::Client => guests.kill_on("a", "remote.--lead"),
-        Party::Server => guests.kill_on("b", "remote.--connection"),
-    };
-    // Where the process has not begun yet, the user ends the race.
-    match party {
-        Party::Here => kill(race.id(), Signal::KILL),
-        Party::Client | Party::Server if is_there => {}
-        Party::Client | Party::Server => kill(race.id(), Signal::INT),
+    match party.there() {
+        None => kill(race.id(), Signal::KILL),
+        Some((machine, option, _)) => {
+            assert!(guests.signal_on(machine, option, 9), "{party:?} has ended before it was killed");
+        }
     }
     let output = race.wait_with_output().unwrap();
-    assert!(!output.status.success(), "{party:?} died after {after:?}: {output:?}");
+    match party.there() {
+        None => assert_eq!(output.status.signal(), Some(9), "{output:?}"),
+        Some((_, _, says)) => {
+            let said = check(&output, 1, says);
+            assert!(said.contains("could not "), "{party:?} died after {after:?}: {said}");
+        }
+    }
     for (name, before) in ["a", "b"].into_iter().zip(before) {
         guests.until_as_before(name, before);
     }
