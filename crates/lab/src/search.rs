@@ -138,6 +138,10 @@ impl Search {
         let factors = Factors::prove(sought.candidate.clone(), incumbent, &sought.factors, facts)?;
         let standing = factors.space.standing_max();
         let race = Race::of(experiment, options, home, found, standing)?;
+        if race.is_crowded(factors.incumbent()) {
+            let why = race.crowded().unwrap_or_default();
+            return Err(refused(&factors.incumbent().name, why));
+        }
         let search = Search { race, factors, sought };
         search.affordable()?;
         Ok(search)
@@ -163,6 +167,10 @@ impl Search {
         let chosen = self.race.steer(claim)?;
         let mut record = self.header()?;
         record.machine.facts.insert("receive steering".to_owned(), chosen.describe());
+        if let Some(why) = self.race.crowded() {
+            record.machine.facts.insert("switches".to_owned(), why.clone());
+            emit(Event::Crowded { why }.into());
+        }
         emit(Event::Steering { chosen }.into());
         let path = self.race.options.record.clone();
         record.save(&path)?;
@@ -253,7 +261,7 @@ impl Search {
         };
         let mut standing = self.race.stand(self.factors.incumbent(), claim)?;
         let stop = || self.race.options.stop.load(Ordering::Relaxed);
-        let found = capacity(&mut standing, &self.race.method, body_bytes, stop);
+        let found = standing.awake(|standing| capacity(standing, &self.race.method, body_bytes, stop));
         let connections = connections(&mut standing, body_bytes);
         standing.take_down()?;
         let Some(found) = found? else { return Ok(None) };

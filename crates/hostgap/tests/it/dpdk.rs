@@ -92,6 +92,19 @@ fn requests_are_answered_over_shared_memory() {
     }
 }
 
+/// It would compare how the scheduler shares CPUs between clients, servers and threads that poll.
+#[test]
+fn a_search_is_refused_where_a_race_would_not_rank() {
+    if is_missing() {
+        return;
+    }
+    let (sandbox, allowed) = (sandbox(), linux::cpu::allowed().unwrap());
+    let two = allowed.iter().take(2).map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",");
+    let search = ["tune", "search", "--path", "ovs-dpdk+direct", "--knobs", "txqueuelen=500", "--cpus", &two];
+    check(&sandbox.hostgap(&search), 2, "not ranked below 4 cores, since the switches poll: ovs-dpdk+direct");
+    sandbox.assert_nothing_left();
+}
+
 #[test]
 fn a_server_that_dies_ends_the_race_with_its_name_and_leaves_nothing() {
     if is_missing() {
