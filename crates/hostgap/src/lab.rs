@@ -192,7 +192,12 @@ fn stand(
     contender: &Contender,
     staffing: &Staffing,
 ) -> Result<BuiltTopology, LabError> {
-    let cpus = NodeCpus::split(&linux::cpu::allowed()?);
+    let (allowed, placement) = (linux::cpu::allowed()?, placement(args));
+    let cpus = NodeCpus::split_beside(&allowed, contender.polls(), placement);
+    let spare = cpus.spare(&allowed, placement);
+    if contender.is_crowded(&spare, placement) {
+        output::aside("no core is left for each switch: they poll on CPUs of client and server");
+    }
     let host = ::lab::find("host")?;
     let shape = |name: &str, steered| Shape {
         prefix: format!("hg-{}-{name}", claim.id()),
@@ -200,11 +205,11 @@ fn stand(
         cni: None,
         mtu_bytes: args.mtu,
         cpus: cpus.clone(),
-        spare: linux::CpuSet::default(),
+        spare: spare.clone(),
         family: ::lab::family(args.ipv6),
         families: ::lab::families(),
         steered,
-        placement: placement(args),
+        placement,
         in_container: ::record::Side::Both,
         cards: None,
         wires: Wires::default(),

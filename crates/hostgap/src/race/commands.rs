@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use ::lab::{ByRole, INBOUND_PORT, NodeCpus, OUTBOUND_PORT, RdmaWire, SERVER_PORT, Shape, Topology};
+use ::lab::{
+    ByRole, Contender, INBOUND_PORT, NodeCpus, OUTBOUND_PORT, RdmaWire, SERVER_PORT, Shape, Topology,
+};
 use ::record::{Entrant, Experiment, Steering, WorkloadKind};
 use datapath::{Family, SocketRole};
 use plan::Placed;
@@ -15,8 +17,9 @@ use crate::output;
 /// Prints the commands that build each candidate, and how to use what they build.
 pub(super) fn print(experiment: &Experiment, args: &Args) -> anyhow::Result<ExitCode> {
     let everything = linux::features::Facts::default();
-    let cpus = NodeCpus::split(&cpus_of(args.cpus.as_deref())?);
     let field = ::lab::field(experiment, &everything, &args.plugins.dirs())?;
+    let (allowed, placement) = (cpus_of(args.cpus.as_deref())?, experiment.placement);
+    let cpus = NodeCpus::split_beside(&allowed, field.iter().any(Contender::polls), placement);
     for (number, contender) in field.into_iter().enumerate() {
         if contender.name == ::lab::HOST_AGAIN {
             continue;
@@ -33,13 +36,13 @@ pub(super) fn print(experiment: &Experiment, args: &Args) -> anyhow::Result<Exit
             cni: contender.cni.clone(),
             mtu_bytes: experiment.underlay.mtu,
             cpus: cpus.clone(),
-            spare: linux::CpuSet::default(),
+            spare: cpus.spare(&allowed, placement),
             family: ::lab::family(experiment.workload.ipv6),
             families: if is_packets { &[Family::V4] } else { &Family::BOTH },
             steered: experiment.underlay.steering != Steering::Sender
                 && experiment.placement.is_usual()
                 && !is_packets,
-            placement: experiment.placement,
+            placement,
             in_container: contender.in_container,
             cards: ::lab::shown_cards(experiment),
             wires: contender.wires(&experiment.underlay),
