@@ -15,7 +15,7 @@ use super::super::work::CpuWork;
 const BUFFER_BYTES: usize = 65_536;
 /// Output that waits for room; meanwhile no request is read.
 const OUTPUT_BYTES: usize = 262_144;
-/// A peer that does not confirm the end of a connection for so long is gone.
+/// A peer that does not confirm the beginning or the end of a connection for so long is gone.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// A socket, and what is between it and its requests.
@@ -53,7 +53,8 @@ pub(super) fn listening(port: u16) -> Socket<'static> {
 /// Forgets a connection, and waits for another one.
 pub(super) fn listen(socket: &mut Socket<'_>, port: u16) {
     socket.abort();
-    socket.set_timeout(None);
+    // Until it is known that somebody is there: who asks for a connection may never confirm it.
+    socket.set_timeout(Some(SILENCE));
     socket.listen(port).expect("a closed socket listens at a port that is not zero");
 }
 
@@ -86,6 +87,7 @@ impl Connection {
         }
         if !self.met {
             self.met = true;
+            socket.set_timeout(None);
             desk.served.connections += 1;
         }
         self.send(socket);

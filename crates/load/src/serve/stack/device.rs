@@ -15,13 +15,14 @@ use super::ethernet::{ETHERNET, IPV4, IPV6, Mac};
 use super::neighbours::Neighbours;
 use super::port::Port;
 
-/// Addresses that are remembered. Peers of more are forgotten all together, and known again with their next packet.
+/// Addresses that are remembered. Peers of more are forgotten all together, and known again with their next packet;
+/// what is sent to them until then is lost, and TCP sends it again.
 const REMEMBERED_MAX: usize = 4096;
 
-/// A port with what is known of those at its other end.
 /// Frames for others that are passed over before it is looked again whether the responder is to end.
 const PASSED_MAX: usize = 512;
 
+/// A port with what is known of those at its other end.
 pub(super) struct Packets<P> {
     pub(super) port: P,
     /// Bytes of a packet.
@@ -132,7 +133,7 @@ impl Ways {
         true
     }
 
-    /// Writes the header before a packet. One for an address that was never heard from is not sent.
+    /// Writes the header before a packet. One for an address that is not known is for no Ethernet address (zeros).
     fn write(&self, frame: &mut [u8]) {
         let (header, packet) = frame.split_at_mut(ETHERNET);
         let (kind, to): ([u8; 2], IpAddr) = if packet[0] >> 4 == 4 {
