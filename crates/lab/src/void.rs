@@ -104,13 +104,26 @@ pub(crate) fn kept_from_running(load: &Load, outcome: &Outcome) -> Option<Void> 
         return Some(Void::ClientBusy { busy_permille });
     }
     let starved = outcome.threads.iter().map(|thread| starved(thread, outcome)).fold(0.0, f64::max);
-    let run_queue_permille = (starved * 1000.0) as u32;
-    if run_queue_permille > STARVED_LIMIT_PERMILLE {
-        return Some(Void::GeneratorStarved { run_queue_permille, limit_permille: STARVED_LIMIT_PERMILLE });
+    if let Some(void) = too_starved(starved) {
+        return Some(void);
     }
     let late = outcome.witnessed.as_ref().map_or(&outcome.late, |seen| &seen.late);
     let late_p99_ns = late.value_at_quantile(0.99);
     (late_p99_ns > LATE_LIMIT_NS).then_some(Void::GeneratorLate { late_p99_ns, limit_ns: LATE_LIMIT_NS })
+}
+
+/// Void if a sender of datagrams at a rate waited for a CPU: what was due meanwhile goes at once when it has one, and
+/// what of that finds no room is no loss of the path's. Its lateness says little of it, since only the first of what it
+/// then sends is late by its own fault.
+pub(crate) fn starved_sender(load: &Load, threads: &[ThreadCost]) -> Option<Void> {
+    load.rate_per_s?;
+    too_starved(threads.iter().map(ThreadCost::starved).fold(0.0, f64::max))
+}
+
+fn too_starved(share: f64) -> Option<Void> {
+    let run_queue_permille = (share * 1000.0) as u32;
+    (run_queue_permille > STARVED_LIMIT_PERMILLE)
+        .then_some(Void::GeneratorStarved { run_queue_permille, limit_permille: STARVED_LIMIT_PERMILLE })
 }
 
 /// The share of the slice in which a thread was ready to run without a CPU, less the stalls of the CPUs that it may run
@@ -146,10 +159,13 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A slice of 100 ms, whose last answer was waited for in vain.
-    fn kept(in_schedule: ScheduleCost) -> Option<Void> {
-        let load = Load::at_rate(0, 1_000.0);
-        let thread = ThreadCost {
+    fn load() -> Load {
+        Load::at_rate(0, 1_000.0)
+    }
+
+    /// What a thread got in a slice of 100 ms, whose last answer was waited for in vain.
+    fn cost(in_schedule: ScheduleCost) -> ThreadCost {
+        ThreadCost {
             cpus: None,
             cpu_ns: in_schedule.cpu_ns,
             spun_ns: in_schedule.spun_ns,
@@ -159,11 +175,12 @@ mod tests {
             involuntary_switches: 0,
             run_queue_ns: in_schedule.run_queue_ns,
             in_schedule: ScheduleCost { wall_ns: 100 * MS, ..in_schedule },
-        };
-        kept_from_running(
-            &load,
-            &Outcome { threads: vec![thread], ..Outcome::new(Some(1_000.0), Protocol::Http) },
-        )
+        }
+    }
+
+    fn kept(in_schedule: ScheduleCost) -> Option<Void> {
+        let threads = vec![cost(in_schedule)];
+        kept_from_running(&load(), &Outcome { threads, ..Outcome::new(LOAD.rate_per_s, Protocol::Http) })
     }
 
     #[test]
@@ -178,5 +195,19 @@ mod tests {
         let worked = |cpu_ns, spun_ns| kept(ScheduleCost { cpu_ns, spun_ns, ..ScheduleCost::default() });
         assert!(matches!(worked(100 * MS, 0), Some(Void::ClientBusy { busy_permille: 1000 })));
         assert!(worked(100 * MS, 30 * MS).is_none());
+    }
+
+    #[test]
+    fn a_flow_counts_only_if_its_sender_had_a_cpu() {
+        let waited = |run_queue_ns| {
+            [cost(ScheduleCost::default()), cost(ScheduleCost { run_queue_ns, ..ScheduleCost::default() })]
+        };
+        assert!(starved_sender(&load(), &waited(3 * MS)).is_none());
+        assert!(matches!(
+            starved_sender(&load(), &waited(9 * MS)),
+            Some(Void::GeneratorStarved { run_queue_permille: 90, .. })
+        ));
+        // As much as goes is no schedule that it could miss.
+        assert!(starved_sender(&Load { rate_per_s: None, ..LOAD }, &waited(9 * MS)).is_none());
     }
 }

@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use linux::cpu::Scheduling;
+use linux::cpu::{self, Scheduling};
 use linux::{CpuSet, clock};
 
 use crate::error::system;
 use crate::schedule::{Pace, Schedule};
 use crate::spun::Spun;
 use crate::thread::ThreadPlacement;
-use crate::{Address, LoadError, ThreadCost};
+use crate::{Address, LoadError, ScheduleCost, ThreadCost};
 
 pub use datagrams::PACKET_BYTES_MIN;
 
@@ -79,7 +79,8 @@ pub struct Flow {
     pub duration: Duration,
     /// How long a receiver waits for data in flight after the last arrival: at least the path's delay.
     pub quiet: Duration,
-    /// CPUs of the sender's threads, one a flow.
+    /// CPUs of the sender's threads, one a flow. Where datagrams have a rate and these are fewer than the flows, or the
+    /// receiver's too, no thread spins: that would keep the others waiting.
     pub sender_cpus: CpuSet,
     /// CPUs of the receiver's threads.
     pub receiver_cpus: CpuSet,
@@ -100,6 +101,8 @@ pub struct Delivered {
     pub threads: Vec<ThreadCost>,
     /// What one thread spun within the measured part.
     spun: Spun,
+    /// What one thread cost from the beginning of its schedule to its end, if it has one.
+    in_schedule: Option<ScheduleCost>,
 }
 
 /// What became of datagrams.
@@ -261,6 +264,16 @@ impl Window {
     }
 }
 
+impl Flow {
+    /// Whether so many senders have CPUs on which each may wait without sleep.
+    fn spins(&self, senders: usize) -> Result<bool, LoadError> {
+        let allowed = cpu::allowed()?;
+        let of = |cpus: &CpuSet| if cpus.is_empty() { allowed.clone() } else { cpus.clone() };
+        let (own, others) = (of(&self.sender_cpus), of(&self.receiver_cpus));
+        Ok(senders <= own.len() && (own != others || senders < own.len()))
+    }
+}
+
 impl Delivered {
     /// Bits of content per second that arrived within the measured part.
     pub fn bits_per_s(&self) -> f64 {
@@ -288,7 +301,9 @@ fn on_cpus(
     work: impl FnOnce() -> Result<Delivered, LoadError>,
 ) -> Result<Delivered, LoadError> {
     let (mut delivered, cost) = ThreadPlacement::on(cpus, Scheduling::Normal).work(work)?;
-    delivered.threads.push(cost.with_spun(delivered.spun));
+    let cost = cost.with_spun(delivered.spun);
+    let in_schedule = delivered.in_schedule.unwrap_or(cost.in_schedule);
+    delivered.threads.push(ThreadCost { in_schedule, ..cost });
     Ok(delivered)
 }
 

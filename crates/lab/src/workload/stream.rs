@@ -17,7 +17,7 @@ use crate::traffic::TransferredAmounts;
 use crate::trial::Method;
 use crate::trial_key::TrialKey;
 use crate::usage::{CounterSnapshot, Usage};
-use crate::void::{STARVED_LIMIT_PERMILLE, stolen};
+use crate::void::{STARVED_LIMIT_PERMILLE, starved_sender, stolen};
 use crate::{BuiltTopology, LabError, NodeCpus};
 
 /// Bytes or datagrams, one way.
@@ -78,8 +78,10 @@ impl WorkloadDriver for Stream {
         if void.is_none() {
             broken(built, &delivered)?;
         }
-        let void = void.or_else(|| idle(&delivered));
-        Ok(record(&delivered, &usage, built.workload.kind.is_udp(), key, void))
+        let is_udp = built.workload.kind.is_udp();
+        let starved = || starved_sender(load, &delivered.threads).filter(|_| is_udp);
+        let void = void.or_else(starved).or_else(|| idle(&delivered));
+        Ok(record(&delivered, &usage, is_udp, key, void))
     }
 }
 

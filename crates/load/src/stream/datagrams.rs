@@ -20,10 +20,11 @@ use super::{
 use crate::LoadError;
 use crate::error::system;
 use crate::schedule::{Pace, Schedule};
+use crate::thread::RunningCounters;
 
 /// Bytes that every datagram begins with.
 pub const PACKET_BYTES_MIN: u32 = 16;
-/// Waits that are shorter than this are spun: a sleep is several microseconds late.
+/// Waits that are shorter than this are spun where each sender has a CPU: a sleep is several microseconds late.
 const SPIN_NS: u64 = 20_000;
 
 /// A socket that shares its port with others of the same receiver.
@@ -58,6 +59,7 @@ pub(super) fn run(
 ) -> Result<Delivered, LoadError> {
     let paces = (0..from.len()).map(|index| schedule.pace(index, from.len()));
     let paces = paces.collect::<Result<Vec<Pace>, _>>()?;
+    let spins = flow.spins(from.len())?;
     let (window, shared) = (Window::from_now(flow), Shared::default());
     let mut total = Delivered { duration: flow.duration, ..Delivered::default() };
     let results: Vec<Result<Delivered, LoadError>> = thread::scope(|scope| {
@@ -72,7 +74,7 @@ pub(super) fn run(
             .zip(paces)
             .enumerate()
             .map(|(index, (socket, pace))| {
-                let source = Source { socket, window, index: index as u32, packet_bytes };
+                let source = Source { socket, window, index: index as u32, packet_bytes, spins };
                 scope.spawn(move || on_cpus(&flow.sender_cpus, || source.send(pace, shared)))
             })
             .collect();
@@ -102,6 +104,7 @@ struct Source<'a> {
     window: Window,
     index: u32,
     packet_bytes: usize,
+    spins: bool,
 }
 
 impl Source<'_> {
@@ -112,6 +115,7 @@ impl Source<'_> {
         let saturates = matches!(pace, Pace::Saturate);
         let mut delivered = Delivered::default();
         let mut number = 0_u64;
+        let counters = RunningCounters::begin()?;
         self.window.wait_for_begin();
         let mut now_ns = clock::now_ns();
         while now_ns < end_ns {
@@ -120,14 +124,10 @@ impl Source<'_> {
                 if due_ns >= end_ns {
                     break;
                 }
-                if due_ns - now_ns > SPIN_NS {
-                    sleep_until(due_ns - SPIN_NS / 2);
-                    now_ns = clock::now_ns();
-                } else {
-                    let before_ns = std::mem::replace(&mut now_ns, clock::now_ns());
-                    if before_ns >= start_ns {
-                        delivered.spun.add(now_ns - before_ns);
-                    }
+                let before_ns = now_ns;
+                now_ns = self.wait(before_ns, due_ns);
+                if self.spins && due_ns - before_ns <= SPIN_NS && before_ns >= start_ns {
+                    delivered.spun.add(now_ns - before_ns);
                 }
                 continue;
             }
@@ -152,8 +152,19 @@ impl Source<'_> {
             delivered.packets.intended += u64::from(unsent_ns >= start_ns);
             unsent_ns = due_ns(&pace, begin_ns, now_ns);
         }
+        delivered.in_schedule = Some(counters.since_start(begin_ns, delivered.spun.ns));
         shared.sent.fetch_add(number, Ordering::AcqRel);
         Ok(delivered)
+    }
+
+    /// Waits for an instant, or for a part of the time until it, and reads the clock.
+    fn wait(&self, now_ns: u64, due_ns: u64) -> u64 {
+        if !self.spins {
+            sleep_until(due_ns);
+        } else if due_ns - now_ns > SPIN_NS {
+            sleep_until(due_ns - SPIN_NS / 2);
+        }
+        clock::now_ns()
     }
 
     /// Sends one. False: the kernel did not accept it, for lack of room or because the last one met a closed port.

@@ -81,6 +81,28 @@ fn datagrams_are_counted_by_what_they_say() {
 }
 
 #[test]
+fn senders_that_share_a_cpu_do_not_spin_against_each_other() {
+    let Ok(netns) = Netns::anonymous() else { return testkit::skip("a network namespace cannot be made") };
+    let one: CpuSet = linux::cpu::allowed().unwrap().iter().take(1).collect();
+    // Each instant is nearer than what a sender with a CPU of its own spins for.
+    let carries = Carries::Datagrams { packet_bytes: 100, rate_per_s: Some(100_000.0) };
+    let (receiver, sender) = netns
+        .run(|| {
+            let receiver = Receiver::datagrams("127.0.0.1:0".parse().unwrap(), 1).unwrap();
+            let sender = Sender::datagrams(receiver.address().unwrap(), 2).unwrap();
+            (receiver, sender)
+        })
+        .unwrap();
+    let flow = Flow { sender_cpus: one, ..flow(carries) };
+    let delivered = stream::run(sender, receiver, &flow, &mut || ()).unwrap();
+    for thread in &delivered.threads {
+        assert_eq!(thread.spun_ns, 0, "{thread:?}");
+        // Its schedule began after a wait for the others.
+        assert!(thread.in_schedule.wall_ns < thread.wall_ns, "{thread:?}");
+    }
+}
+
+#[test]
 fn as_many_datagrams_go_as_can() {
     let carries = Carries::Datagrams { packet_bytes: 64, rate_per_s: None };
     let Some((delivered, _)) = streamed(carries, 2, "127.0.0.1:0".parse().unwrap()) else { return };
