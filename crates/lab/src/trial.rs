@@ -245,8 +245,8 @@ fn run_of(subject: &mut dyn Subject, method: &Method, load: &Load, duration: Dur
     }
 }
 
-/// The requests of a slice at equal intervals. It ends with the period of the last one: one request in a tenth of a second
-/// is no rate of one a second. `None`: as many as come in its time.
+/// The requests of a slice at equal intervals. It ends with the period of the last one: one request in a tenth of a
+/// second is no rate of one a second. `None`: as many as come in its time.
 fn due(load: &Load, duration: Duration) -> Option<u64> {
     let rate_per_s = load.rate_per_s.filter(|_| load.arrivals.are_usual())?;
     // A product of whole numbers may be a hair too great.

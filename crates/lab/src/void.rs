@@ -15,10 +15,10 @@ use crate::usage::{Usage, steal_permille};
 /// done. The four others had 201 to 475 µs, with other programs at work on both CPUs. The limit stands in the gap.
 const LATE_LIMIT_NS: u64 = 150_000;
 
-/// The limit of the time that a generator's thread is ready to run without a CPU, in permille of the slice: of a slice and
-/// the wait for its last answers the limit would be many times as lax where one is lost. Lateness is blind to that time
-/// while all connections are busy, and answers that lie unread make the candidate slow. In the good runs it was 0 to
-/// 10 ‰, which is waking up; a real-time thread that the kernel stops for 50 ms in each second has 50 ‰, and was seen with
+/// The limit of the time that a generator's thread is ready to run without a CPU, in permille of the slice: of the wait
+/// for last answers that follows where one is lost, the limit would be many times as lax. Lateness is blind to that
+/// while all connections are busy, and answers that lie unread make the candidate slow. In the good runs it was 0 to 10
+/// ‰, which is waking up; a real-time thread that the kernel stops for 50 ms in each second has 50 ‰, and was seen with
 /// a p99 of 77 µs of lateness and 25 ms of lag.
 pub(crate) const STARVED_LIMIT_PERMILLE: u32 = 30;
 
@@ -180,7 +180,7 @@ mod tests {
 
     fn kept(in_schedule: ScheduleCost) -> Option<Void> {
         let threads = vec![cost(in_schedule)];
-        kept_from_running(&load(), &Outcome { threads, ..Outcome::new(LOAD.rate_per_s, Protocol::Http) })
+        kept_from_running(&load(), &Outcome { threads, ..Outcome::new(load().rate_per_s, Protocol::Http) })
     }
 
     #[test]
@@ -208,6 +208,6 @@ mod tests {
             Some(Void::GeneratorStarved { run_queue_permille: 90, .. })
         ));
         // As much as goes is no schedule that it could miss.
-        assert!(starved_sender(&Load { rate_per_s: None, ..LOAD }, &waited(9 * MS)).is_none());
+        assert!(starved_sender(&Load { rate_per_s: None, ..load() }, &waited(9 * MS)).is_none());
     }
 }

@@ -208,8 +208,8 @@ impl<'a> Cells<'a> {
         &self.parts[entrant * self.loads + load]
     }
 
-    /// Two candidates at a load in the rounds of the first units in which both have a trial that counts. `None`: they have
-    /// the same rounds anyway.
+    /// Two candidates at a load in the rounds of the first units in which both have a trial that counts. `None`: they
+    /// have the same rounds anyway.
     pub(crate) fn paired(&self, entrants: [usize; 2], load: usize, units: usize) -> Option<[Cell<'a>; 2]> {
         let both = entrants.map(|entrant| self.cell(entrant, load));
         let [own, others] = both.map(|cell| cell.rounds(units));
@@ -284,8 +284,8 @@ impl<'a> Cell<'a> {
         Cell::of(&tried, self.columns.width(), closed, measure)
     }
 
-    /// In how many of the first units it and another cell of the same race have trials that count. A unit without one says
-    /// nothing of how units scatter.
+    /// In how many of the first units it and another cell of the same race have trials that count. A unit without one
+    /// says nothing of how units scatter.
     pub fn units_with(&self, other: &Cell<'_>, units: usize) -> usize {
         let [own, others] = [self, other].map(|cell| cell.unit_of.iter().collect::<BTreeSet<_>>());
         own.intersection(&others).filter(|unit| ***unit < units).count()

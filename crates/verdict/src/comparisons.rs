@@ -40,8 +40,8 @@ pub struct Comparisons {
     /// By candidate, load and units: those of each candidate over its own, of reference and control over all that a
     /// candidate has.
     samples: BTreeMap<(usize, usize, usize), CellSamples>,
-    /// A candidate and the reference in the rounds that both have, by candidate and load, where these are not all of its
-    /// own: a machine drifts, and rounds that one side lacks would count for the other alone.
+    /// A candidate and the reference in the rounds that both have, by candidate and load, where these are not all of
+    /// its own: a machine drifts, and rounds that one side lacks would count for the other alone.
     paired: BTreeMap<(usize, usize), [CellSamples; 2]>,
     /// With the reference, by candidate, load and statistic.
     contrasts: Vec<[Option<Contrast>; Statistic::ALL.len()]>,

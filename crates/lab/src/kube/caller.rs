@@ -105,8 +105,8 @@ impl Subject for Asking<'_, '_> {
         self.caller.pools.clients(body_bytes, || target)
     }
 
-    /// Where the way to the server's process is long, it is to look by itself when the warm-up is over, which begins here
-    /// half a way there and back after it has heard.
+    /// Where the way to the server's process is long, it is to look by itself when the warm-up is over, which begins
+    /// here half a way there and back after it has heard.
     fn begin(&mut self, warmup: Duration) -> Result<(), LabError> {
         let round_trip = match self.caller.round_trip {
             Some(known) => known,

@@ -20,8 +20,8 @@ pub struct ThreadTimes {
     pub involuntary_switches: u64,
 }
 
-/// A thread's account with the scheduler, kept open. A look neither allocates nor searches for the file, and takes about
-/// a microsecond.
+/// A thread's account with the scheduler, kept open. A look neither allocates nor searches for the file, and takes
+/// about a microsecond.
 #[derive(Debug)]
 pub struct ThreadAccount(File);
 
