@@ -127,7 +127,9 @@ pub(crate) fn judged(
     let work = ByRole { client: outcome.answered, server: outcome.answered + elsewhere };
     let (usage, detour) = subject.spent(before, &method.cpus, &work.map(TransferredAmounts::exchanges))?;
     // Where the machine was kept from running, unanswered requests say nothing of the path.
-    let void = detour.or_else(|| void(load, outcome, &usage)).or_else(|| unanswered(outcome));
+    let until = |look| before.steal_permille_until(look, &method.cpus);
+    let stolen = outcome.late_look.as_ref().map(until);
+    let void = detour.or_else(|| void(load, outcome, &usage, stolen)).or_else(|| unanswered(outcome));
     Ok(record(outcome, &usage, key, void))
 }
 

@@ -143,22 +143,32 @@ impl CounterSnapshot {
         }
     }
 
-    fn cpu_times(&self, earlier: &CounterSnapshot, cpus: &CpuSet) -> BTreeMap<u16, CpuTime> {
-        let tick_ns = Stat::tick_ns();
-        let of = |cpu: u16| {
-            let spent = self.stat.cpus.get(&cpu)?.since(earlier.stat.cpus.get(&cpu)?);
-            let time = CpuTime {
-                user_ns: (spent.user + spent.nice) * tick_ns,
-                system_ns: spent.system * tick_ns,
-                softirq_ns: spent.softirq * tick_ns,
-                irq_ns: spent.irq * tick_ns,
-                idle_ns: (spent.idle + spent.iowait) * tick_ns,
-                steal_ns: spent.steal * tick_ns,
-            };
-            Some((cpu, time))
-        };
-        cpus.iter().filter_map(of).collect()
+    /// The share of stolen time in the nodes' CPU time until a later look at this machine's CPUs, in permille.
+    pub(crate) fn steal_permille_until(&self, later: &Stat, cpus: &NodeCpus) -> u32 {
+        steal_permille(&[&cpus.client, &cpus.server].map(|node| cpu_times(later, &self.stat, node)))
     }
+
+    fn cpu_times(&self, earlier: &CounterSnapshot, cpus: &CpuSet) -> BTreeMap<u16, CpuTime> {
+        cpu_times(&self.stat, &earlier.stat, cpus)
+    }
+}
+
+/// What some CPUs did from a look to a later one.
+fn cpu_times(later: &Stat, earlier: &Stat, cpus: &CpuSet) -> BTreeMap<u16, CpuTime> {
+    let tick_ns = Stat::tick_ns();
+    let of = |cpu: u16| {
+        let spent = later.cpus.get(&cpu)?.since(earlier.cpus.get(&cpu)?);
+        let time = CpuTime {
+            user_ns: (spent.user + spent.nice) * tick_ns,
+            system_ns: spent.system * tick_ns,
+            softirq_ns: spent.softirq * tick_ns,
+            irq_ns: spent.irq * tick_ns,
+            idle_ns: (spent.idle + spent.iowait) * tick_ns,
+            steal_ns: spent.steal * tick_ns,
+        };
+        Some((cpu, time))
+    };
+    cpus.iter().filter_map(of).collect()
 }
 
 impl Usage {
@@ -218,4 +228,28 @@ fn sum(cpus: &BTreeMap<u16, CpuTime>) -> CpuTime {
     let mut all = CpuTime::default();
     cpus.values().for_each(|time| all += *time);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use linux::procfs::CpuTicks;
+
+    use super::*;
+
+    #[test]
+    fn what_was_stolen_of_a_slice_is_a_share_of_the_slice() {
+        let stat = |idle: u64, steal: u64| Stat {
+            cpus: [0, 1, 2].map(|cpu| (cpu, CpuTicks { idle, steal, ..CpuTicks::default() })).into(),
+            context_switches: 0,
+        };
+        let cpus = |client: &[u16], server: &[u16]| NodeCpus {
+            client: client.iter().copied().collect(),
+            server: server.iter().copied().collect(),
+        };
+        let before = CounterSnapshot { stat: stat(100, 5), ..CounterSnapshot::here().unwrap() };
+        // 9 ticks of a slice, of which one was stolen, and then 150 of waiting.
+        let share = |later: &Stat| before.steal_permille_until(later, &cpus(&[0], &[1]));
+        assert_eq!([stat(109, 6), stat(259, 6)].map(|later| share(&later)), [100, 6]);
+        assert_eq!(before.steal_permille_until(&stat(109, 6), &cpus(&[7], &[])), 0);
+    }
 }

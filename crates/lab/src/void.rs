@@ -77,11 +77,18 @@ pub(crate) fn unanswered_slice(load: &Load, outcome: &Outcome) -> Option<Void> {
     if kept_from_running(load, outcome).is_some() { None } else { unanswered(outcome) }
 }
 
-/// What was stolen from a witnessed trial is left out of it, so that only much of it makes it void.
-pub(crate) fn void(load: &Load, outcome: &Outcome, usage: &Usage) -> Option<Void> {
-    let stood_still = match &outcome.witnessed {
-        Some(seen) => stood_still(seen, outcome.duration),
-        None => stolen(usage),
+/// What was stolen from a witnessed trial is left out of it, so that only much of it makes it void. Where answers were
+/// waited for in vain, so much in permille was stolen of the slice alone.
+pub(crate) fn void(
+    load: &Load,
+    outcome: &Outcome,
+    usage: &Usage,
+    of_slice_permille: Option<u32>,
+) -> Option<Void> {
+    let stood_still = match (&outcome.witnessed, of_slice_permille) {
+        (Some(seen), _) => stood_still(seen, outcome.duration),
+        (None, Some(permille)) => too_much(permille),
+        (None, None) => stolen(usage),
     };
     stood_still.or_else(|| kept_from_running(load, outcome))
 }

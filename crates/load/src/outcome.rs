@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use linux::procfs::Stat;
 
 use crate::connection_error::{ConnectionError, ConnectionErrors};
 use crate::handshakes::Handshakes;
@@ -107,6 +108,9 @@ pub struct Outcome {
     pub series: Vec<Series>,
     /// CPU time and context switches of each thread, in the order of the threads.
     pub threads: Vec<ThreadCost>,
+    /// What the machine's CPUs had done soon after the schedule's end, if answers were still waited for that are
+    /// presumed lost.
+    pub late_look: Option<Stat>,
 }
 
 /// The two parts of the service time, of those answered requests that the kernel stamped.
@@ -215,6 +219,7 @@ impl Outcome {
             witnessed: None,
             series: Vec::new(),
             threads: Vec::new(),
+            late_look: None,
         }
     }
 

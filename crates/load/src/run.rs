@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use linux::cpu::{self, Scheduling};
+use linux::procfs::{Procfs, Stat};
 use linux::{CpuSet, clock};
 
 use crate::exchange::{Exchange, ExchangeLog, logs, looks_every};
@@ -17,6 +18,9 @@ use crate::{Client, Live, LoadError, Outcome};
 
 /// From the moment at which all threads are ready to the first intended instant, so that all are waiting for it.
 const LEAD_NS: u64 = 1_000_000;
+/// So long after the schedule's end at least, and after an answer is presumed lost, the CPUs are looked at: a tick of
+/// the kernel's counters.
+const LOOK_AFTER: Duration = Duration::from_millis(10);
 
 /// The load for the clients' connections.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,6 +126,7 @@ fn start(
     let (mut logs, collector) = logs(logged, each_per_s * run.duration.as_secs_f64());
     logs.reverse();
     let protocol = clients[0].target.protocol();
+    let mut late_look = None;
     let outcomes: Vec<Result<Option<Outcome>, LoadError>> = thread::scope(|scope| {
         let every = looks_every(each_per_s);
         let collecting = sink.map(|sink| scope.spawn(move || collector.collect(every, sink)));
@@ -129,10 +134,14 @@ fn start(
             .iter_mut()
             .enumerate()
             .map(|(index, client)| {
-                let (plan, place, log) = (&plan, start.place(), logs.pop());
-                scope.spawn(move || client.in_netns(|client| plan.thread(index, client, place, live, log))?)
+                let (plan, place, log, running) = (&plan, start.place(), logs.pop(), Running(&start));
+                scope.spawn(move || {
+                    let _until_its_end = running;
+                    client.in_netns(|client| plan.thread(index, client, place, live, log))?
+                })
             })
             .collect();
+        late_look = plan.look_late(&start);
         let outcomes = threads
             .into_iter()
             .map(|thread| thread.join().expect("a thread of the generator does not panic"))
@@ -142,7 +151,7 @@ fn start(
         }
         outcomes
     });
-    let mut total = Outcome::new(run.schedule.rate_per_s(), protocol);
+    let mut total = Outcome { late_look, ..Outcome::new(run.schedule.rate_per_s(), protocol) };
     for outcome in outcomes {
         if let Some(outcome) = outcome? {
             total.merge(&outcome);
@@ -214,6 +223,15 @@ impl<'a> Plan<'a> {
         Ok(Some(outcome))
     }
 
+    /// Looks at the CPUs if answers are still waited for when they should have come.
+    fn look_late(&self, start: &Start) -> Option<Stat> {
+        let start_ns = start.decided()?;
+        let after = self.run.presumed_lost.unwrap_or(self.run.drain).max(LOOK_AFTER);
+        let until = Duration::from_nanos(start_ns).saturating_add(self.duration).saturating_add(after);
+        let is_over = start.is_over_within(until.saturating_sub(Duration::from_nanos(clock::now_ns())));
+        if is_over { None } else { Procfs::kernel().stat().ok() }
+    }
+
     /// How many of a number of requests are a thread's: those with k ≡ index mod threads, as of a schedule.
     fn share(&self, requests: u64, index: usize) -> u64 {
         requests.saturating_sub(index as u64).div_ceil(self.threads as u64)
@@ -254,6 +272,7 @@ struct Start {
     threads: usize,
     state: Mutex<StartState>,
     decided: Condvar,
+    over: Condvar,
 }
 
 #[derive(Default)]
@@ -261,11 +280,12 @@ struct StartState {
     arrived: usize,
     fallen: usize,
     start_ns: u64,
+    ended: usize,
 }
 
 impl Start {
     fn new(threads: usize) -> Start {
-        Start { threads, state: Mutex::default(), decided: Condvar::new() }
+        Start { threads, state: Mutex::default(), decided: Condvar::new(), over: Condvar::new() }
     }
 
     fn place(&self) -> StartingPlace<'_> {
@@ -280,10 +300,36 @@ impl Start {
             state.start_ns = clock::now_ns() + LEAD_NS;
             self.decided.notify_all();
         } else if !fallen {
-            let waits = |state: &mut StartState| state.arrived < self.threads;
-            state = self.decided.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+            drop(state);
+            return self.decided();
         }
         (state.fallen == 0).then_some(state.start_ns)
+    }
+
+    /// Waits until all have arrived. When they start; `None` if they do not.
+    fn decided(&self) -> Option<u64> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = |state: &mut StartState| state.arrived < self.threads;
+        let state = self.decided.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+        (state.fallen == 0).then_some(state.start_ns)
+    }
+
+    /// Waits for the ends of all threads, but no longer than that.
+    fn is_over_within(&self, time: Duration) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = |state: &mut StartState| state.ended < self.threads;
+        let waited = self.over.wait_timeout_while(state, time, runs);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+/// A thread, until it ends in whatever way.
+struct Running<'a>(&'a Start);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).ended += 1;
+        self.0.over.notify_all();
     }
 }
 

@@ -18,7 +18,7 @@ pub enum Void {
     /// A thread of the generator was ready to run and had no CPU for too long. Answers lay unread meanwhile, which
     /// looks like a slow server.
     GeneratorStarved {
-        /// Share of the wall time of the thread that waited most, in permille.
+        /// Share of the slice for which the thread that waited most did so, in permille.
         run_queue_permille: u32,
         /// The limit for that share, in thousandths.
         limit_permille: u32,

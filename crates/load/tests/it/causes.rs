@@ -61,6 +61,18 @@ fn a_server_that_never_answers_is_the_cause() {
 }
 
 #[test]
+fn while_a_lost_answer_is_waited_for_the_cpus_are_looked_at() {
+    let address = serve(|_| true);
+    let presumed_lost = |time| Some(Duration::from_millis(time));
+    let mute = Run { presumed_lost: presumed_lost(1), drain: Duration::from_secs(2), ..at(100.0, 100) };
+    let looked = run(&mut [client(address, 1), client(address, 1)], &mute).late_look;
+    assert!(looked.is_some_and(|stat| !stat.cpus.is_empty()));
+    // Not before it should have come.
+    let mute = Run { presumed_lost: presumed_lost(3_600_000), drain: Duration::from_millis(50), ..mute };
+    assert_eq!(run(&mut [client(address, 1)], &mute).late_look, None);
+}
+
+#[test]
 fn a_server_that_stops_answering_on_the_way_is_the_cause() {
     let address = serve(|request| request.number >= 200 || request.answer(OK));
     for (when_busy, depth) in [(WhenBusy::Wait, 1), (WhenBusy::Pipeline, 4), (WhenBusy::Grow, 1)] {
