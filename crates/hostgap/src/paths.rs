@@ -5,7 +5,7 @@ mod not_raced;
 use std::process::ExitCode;
 
 use datapath::{DataPath, Enters, SocketRole};
-use linux::features::{Facts, Feature, probe};
+use linux::features::{Facts, Feature, Unmet, probe};
 
 use self::not_raced::{Machine, NOT_RACED};
 use crate::exit::Unprivileged;
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     output::result("\nStacks of a server:\n")?;
-    for Stack { name, what, feature } in &STACKS {
-        let unmet = facts.unmet(&[*feature]);
+    for stack in &STACKS {
+        let (Stack { name, what, .. }, unmet) = (stack, stack.unmet(&facts));
         output::result(format_args!("  {name:<15} {:<11} {what}", mark(unmet.is_empty())))?;
         for need in unmet {
             output::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
@@ -81,30 +81,44 @@ const SIDES: [(SocketRole, &str); 2] = [(SocketRole::Client, "client"), (SocketR
 struct Stack {
     name: &'static str,
     what: &'static str,
-    feature: Feature,
+    needs: Needs,
+}
+
+/// What the kernel or the machine has to have for a stack.
+enum Needs {
+    One(Feature),
+    /// All that the only path needs on which the stack is.
+    Path(&'static str),
 }
 
 const STACKS: [Stack; 3] = [
     Stack {
         name: "afxdp",
         what: "a stack of our own past the kernel's (`stack` of a candidate), frames copied",
-        feature: Feature::AfXdp,
+        needs: Needs::One(Feature::AfXdp),
     },
     Stack {
         name: "vhost-user",
         what: "the same behind a port of a switch, with which it shares memory; on ovs-dpdk+direct",
-        feature: Feature::OpenVSwitchDpdk,
+        needs: Needs::Path("ovs-dpdk+direct"),
     },
     Stack {
         name: "verbs",
         what: "messages by RDMA verbs over software RoCE; races in a virtual machine alone (--kernel)",
-        feature: Feature::Verbs,
+        needs: Needs::One(Feature::Verbs),
     },
 ];
 
 impl Stack {
+    fn unmet(&self, facts: &Facts) -> Vec<Unmet> {
+        match &self.needs {
+            Needs::One(feature) => facts.unmet(&[*feature]),
+            Needs::Path(name) => datapath::find(name).expect("it is a path of ours").unmet(facts),
+        }
+    }
+
     fn json(&self, facts: &Facts) -> serde_json::Value {
-        let reasons: Vec<String> = facts.unmet(&[self.feature]).iter().map(ToString::to_string).collect();
+        let reasons: Vec<String> = self.unmet(facts).iter().map(ToString::to_string).collect();
         serde_json::json!({ "name": self.name, "runnable": reasons.is_empty(), "reasons": reasons })
     }
 }
