@@ -168,7 +168,7 @@ pub(crate) fn write(image: &Image<'_>, folder: &Path, programs: &Programs) -> Re
 }
 
 impl Cluster {
-    /// Writes an image's archive, and gives it to the containerd of each node, unless the nodes of this cluster have it.
+    /// Writes an image's archive, and gives it to the containerd of each node, unless this cluster's nodes have it.
     pub(crate) fn provide(&self, image: &Image<'_>) -> Result<()> {
         let archive = self.folder.join(image.archive);
         let given = archive.with_extension("given");

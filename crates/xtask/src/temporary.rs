@@ -1,5 +1,5 @@
-//! Folders for the temporary files of tests. What a test leaves goes with it, and what a killed run leaves goes with the
-//! next one.
+//! Folders for the temporary files of tests. What a test leaves goes with it, and what a killed run leaves goes with
+//! the next one.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -164,8 +164,8 @@ impl<A: Arena> Contest<'_, A> {
     }
 }
 
-/// Selects the instants of random arrivals. They are the same for all who are visited in a round at a load: what a burst
-/// costs is then in both figures of a ratio.
+/// Selects the instants of random arrivals. They are the same for all who are visited in a round at a load: what a
+/// burst costs is then in both figures of a ratio.
 fn instants_seed(race: u64, round: u32, load: usize) -> u64 {
     let drawn = |seed| Random::from_seed(seed).below(u64::MAX);
     drawn(drawn(race ^ u64::from(round)) ^ load as u64)
