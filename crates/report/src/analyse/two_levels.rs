@@ -16,24 +16,35 @@ const APART: f64 = 1.1;
 /// Each level has this share of the slices at least; fewer are odd ones.
 const SHARE: f64 = 0.1;
 
-/// The loads at which the host's slices are at two levels, each with what to do.
+/// The loads at which slices are at two levels, each with what to do.
 pub(super) fn notes(race: &RaceRecord, cells: &Cells<'_>) -> Vec<String> {
     let at_equal_intervals =
         |load: &usize| race.loads[*load].arrivals == Arrivals::Constant && !cells.closed[*load];
-    (0..cells.loads())
-        .filter(at_equal_intervals)
-        .filter_map(|load| {
-            let hosts = (0..cells.entrants.min(2)).flat_map(|host| &cells.cell(host, load).trials);
-            let [lower, upper] = levels(hosts.filter_map(|trial| median_ns(trial)).collect())?;
-            Some(format!(
-                "the p50 of host has two levels at {}: {} and {}. At equal intervals requests and the wake-ups of CPUs \
-                 can fall into step for a whole slice; with --arrivals poisson they do not (docs/method.md#arrivals)",
+    let note = |load: usize| {
+        // The slices of both hosts are of one path.
+        let entrants = std::iter::once(0).chain(2..cells.entrants);
+        let found: Vec<String> =
+            entrants.filter_map(|entrant| of_entrant(race, cells, entrant, load)).collect();
+        (!found.is_empty()).then(|| {
+            format!(
+                "p50 has two levels at {}: {}. At equal intervals requests and the wake-ups of CPUs can fall into step \
+                 for a whole slice, and a ratio can be that of the levels; with --arrivals poisson they do not \
+                 (docs/method.md#arrivals)",
                 figures::load(&super::load(race, &race.loads[load])),
-                lower.text(),
-                upper.text()
-            ))
+                found.join("; ")
+            )
         })
-        .collect()
+    };
+    (0..cells.loads()).filter(at_equal_intervals).filter_map(note).collect()
+}
+
+/// "host 24.4 µs to 25.6 µs in 17 slices, 31.2 µs to 32.8 µs in 7".
+fn of_entrant(race: &RaceRecord, cells: &Cells<'_>, entrant: usize, load: usize) -> Option<String> {
+    let also = (entrant == 0 && cells.entrants > 1).then_some(1);
+    let trials = std::iter::once(entrant).chain(also).flat_map(|of| &cells.cell(of, load).trials);
+    let [lower, upper] = levels(trials.filter_map(|trial| median_ns(trial)).collect())?;
+    let [(low, few), (high, many)] = [lower, upper].map(|level| (level.range(), level.slices));
+    Some(format!("{} {low} in {few} slices, {high} in {many}", race.header.entrants[entrant].name))
 }
 
 fn median_ns(trial: &TrialRecord) -> Option<u64> {
@@ -55,9 +66,9 @@ impl Level {
         Level { slices: sorted_ns.len(), least_ns: sorted_ns[0], most_ns: sorted_ns[sorted_ns.len() - 1] }
     }
 
-    fn text(&self) -> String {
+    fn range(&self) -> String {
         let [least, most] = [self.least_ns, self.most_ns].map(figures::duration_ns);
-        format!("{least} to {most} in {} slices", self.slices)
+        format!("{least} to {most}")
     }
 }
 
