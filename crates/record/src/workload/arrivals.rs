@@ -28,7 +28,6 @@ impl Arrivals {
     const ALL: [Arrivals; 2] = [Arrivals::Constant, Arrivals::Poisson];
 
     /// True at equal intervals.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
     pub fn are_usual(&self) -> bool {
         *self == Arrivals::Constant
     }
