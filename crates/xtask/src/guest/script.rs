@@ -21,9 +21,9 @@ const MODULES: [&str; 2] = ["br_netfilter", "nf_conntrack"];
 const COPY_UP: &str = r#"
 programs=$(command -v bash bridge ip nft sed sh tc timeout)
 libraries=$(ldd $programs | grep -o '/[^ ]*[^ :]')
-set -- /bin /sbin /lib /lib64 $programs $libraries /etc/ld.so.cache /etc/iproute2/* /etc/protocols
-touch --no-dereference "$@"
-touch "$@"
+files="/bin /sbin /lib /lib64 $programs $libraries $(echo /etc/ld.so.cache /etc/iproute2/* /etc/protocols)"
+touch --no-dereference $files
+touch $files
 "#;
 /// Programs that this machine does not have installed are in a directory of their own.
 const FETCHED: &str = "PATH=$PATH${HOSTGAP_OVS:+:$HOSTGAP_OVS}${HOSTGAP_ROOTLESS:+:$HOSTGAP_ROOTLESS}\n";
