@@ -28,9 +28,9 @@ const LISTENER: u64 = 0;
 const SWITCH: u64 = 1;
 const CALL: u64 = 2;
 const TAKEN: u64 = 3;
-/// For how long a switch may be silent when it is asked what it can do. What connects and says nothing is none, and one
-/// that is slow calls again.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// For how long a switch may be silent when it is asked what it can do. What connects and says nothing is none. One
+/// that is starved by others on a busy machine calls again, and would be no faster then.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// The rings of a network device with one queue.
 const RINGS: u64 = 2;
 
