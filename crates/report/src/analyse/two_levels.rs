@@ -11,8 +11,9 @@ use verdict::Cells;
 
 use crate::figures;
 
-/// The upper level begins so much above the end of the lower one.
-const APART: f64 = 1.1;
+/// The upper level begins so much above the end of the lower one. Where it begins at twice that, requests waited in a
+/// queue, and no step of the schedule is behind it.
+const APART: std::ops::Range<f64> = 1.1..2.0;
 /// Each level has this share of the slices at least; fewer are odd ones.
 const SHARE: f64 = 0.1;
 
@@ -81,7 +82,7 @@ fn levels(mut medians_ns: Vec<u64>) -> Option<[Level; 2]> {
     let (lower, upper) = medians_ns.split_at(at + 1);
     let fewest = (medians_ns.len() as f64 * SHARE).ceil().max(2.0) as usize;
     let within = |part: &[u64]| part[part.len() - 1] as f64 / part[0].max(1) as f64;
-    let are_apart = gap >= APART && gap > within(lower).max(within(upper));
+    let are_apart = APART.contains(&gap) && gap > within(lower).max(within(upper));
     (are_apart && lower.len().min(upper.len()) >= fewest).then(|| [lower, upper].map(Level::of))
 }
 
@@ -102,6 +103,8 @@ mod tests {
         let wide = [25.8, 33.5, 40.7, 32.8, 60.9, 77.1, 34.5, 28.4];
         assert_eq!(us(&wide), None);
         assert_eq!(us(&[24.0, 24.2, 24.3, 24.9, 25.1, 25.3]), None, "less than a tenth apart");
+        let queues = [40.5, 55.3, 61.0, 48.2, 171.0, 3090.0, 4980.0, 4100.0];
+        assert_eq!(us(&queues), None, "slices in which a queue grew");
         let one_late = [24.0, 24.2, 24.3, 24.9, 25.1, 25.3, 76.0];
         assert_eq!(us(&one_late), None, "one is no level");
         assert_eq!(us(&[]), None);
