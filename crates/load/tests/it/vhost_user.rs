@@ -196,14 +196,19 @@ fn with_server(work: impl FnOnce(&Path)) {
     while_serving(&server, || work(&socket));
 }
 
+/// Asks until no buffer is left for one more answer.
+fn fill(switch: &Switch) {
+    for number in 0..ENTRIES {
+        switch.put(&number.to_ne_bytes());
+    }
+    until("as many answers", || switch.indexes(&switch.sends).0 == ENTRIES);
+}
+
 #[test]
 fn a_switch_that_died_with_all_buffers_is_followed_by_another() {
     with_server(|socket| {
         let dying = Switch::connect(socket);
-        for number in 0..ENTRIES {
-            dying.put(&number.to_ne_bytes());
-        }
-        until("as many answers", || dying.indexes(&dying.sends).0 == ENTRIES);
+        fill(&dying);
         // No answer to this one can leave, so it stays where it is. The server has seen it when it has taken the call.
         dying.put(b"one more");
         until("a server that wakes", || {
@@ -221,10 +226,7 @@ fn a_switch_that_died_with_all_buffers_is_followed_by_another() {
 fn a_server_without_room_goes_on_when_frames_have_left() {
     with_server(|socket| {
         let switch = Switch::connect(socket);
-        for number in 0..ENTRIES {
-            switch.put(&number.to_ne_bytes());
-        }
-        until("as many answers", || switch.indexes(&switch.sends).0 == ENTRIES);
+        fill(&switch);
         switch.put(b"one more");
         for number in 0..ENTRIES {
             assert_eq!(switch.take(), number.to_ne_bytes());
