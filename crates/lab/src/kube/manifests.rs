@@ -142,7 +142,9 @@ impl Manifests<'_> {
         container["stdin"] = json!(true);
         // The first to attach is the last.
         container["stdinOnce"] = json!(true);
-        container["resources"] = json!({ "requests": { "cpu": "10m", "memory": "32Mi" } });
+        // With limits, since a namespace with a quota of them lets no pod begin that has none.
+        container["resources"] = json!({ "requests": { "cpu": "10m", "memory": "32Mi" },
+            "limits": { "cpu": "100m", "memory": "64Mi" } });
         let mut spec = self.pod_spec(&container, node);
         // Where its node is drained it has a namespace to delete.
         spec["terminationGracePeriodSeconds"] = json!(60);

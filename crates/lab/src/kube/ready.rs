@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::kubectl::{INTERRUPTED, Kubectl};
-use super::manifests::CONTAINER;
+use super::manifests::{CONTAINER, LEASE};
 use crate::Event;
 
 /// How long pods are left alone between two looks at them.
@@ -45,7 +45,7 @@ pub(super) fn await_each(
     emit: &mut dyn FnMut(Event),
     lost: &mut dyn FnMut(&str, String) -> Result<(), String>,
 ) -> Result<Vec<Value>, String> {
-    let (mut watch, mut said) = (Watch::begin(), BTreeSet::new());
+    let (mut watch, mut said, mut unborn) = (Watch::begin(), BTreeSet::new(), None);
     loop {
         let listed = kubectl.get(&["pods", "--namespace", namespace, "--selector=app=hostgap-race"])?;
         let look = watch.look(listed["items"].as_array().cloned().unwrap_or_default());
@@ -59,8 +59,14 @@ pub(super) fn await_each(
             return Err(INTERRUPTED.to_owned());
         }
         let waited = watch.began.elapsed();
+        let is_short = look.waits.is_empty() && look.pods.len() + watch.lost.len() < count;
+        if is_short && waited > SAYS_AFTER && unborn.is_none() {
+            let why = unborn.insert(why_unborn(kubectl, namespace));
+            emit(Event::AwaitingPod { why: why.clone() });
+        }
         if waited > READY_MAX {
-            return Err(format!("after {} s there are fewer pods than were created", waited.as_secs()));
+            let why = unborn.unwrap_or_else(|| "there are fewer pods than were created".to_owned());
+            return Err(format!("after {} s {why}", waited.as_secs()));
         }
         if let Some(wait) = look.waits.first().filter(|_| waited > SAYS_AFTER)
             && said.insert(wait.cause())
@@ -69,6 +75,23 @@ pub(super) fn await_each(
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// Why the pod of a Job is not there, which the cluster makes by itself and says in an event of the Job's.
+fn why_unborn(kubectl: &Kubectl, namespace: &str) -> String {
+    let of_jobs = "--field-selector=involvedObject.kind=Job,reason=FailedCreate";
+    // Reading events is no right that a race needs.
+    let events = kubectl.get(&["events", "--namespace", namespace, of_jobs]).unwrap_or_default();
+    unborn(events["items"].as_array().map_or(&[], Vec::as_slice))
+}
+
+fn unborn(events: &[Value]) -> String {
+    let last = events.iter().filter_map(|event| event["message"].as_str()).next_back();
+    let why = last.map_or_else(
+        || "a quota, a limit or a policy of the namespace may refuse it (kubectl get events)".to_owned(),
+        |message| format!("the cluster says: {message}"),
+    );
+    format!("the Job {LEASE} has no pod: {why}")
 }
 
 /// What was seen of pods so far.
@@ -241,6 +264,16 @@ mod tests {
             why(&json!({ "phase": "Pending" })).unwrap(),
             "pod server-pod: 0 of 1 containers are ready"
         );
+    }
+
+    #[test]
+    fn a_pod_that_may_not_begin_has_the_reason_from_its_job() {
+        let events = [json!({ "message": "pods \"a\" is forbidden: exceeded quota: team" })];
+        let said = unborn(&events);
+        assert!(
+            said.ends_with("has no pod: the cluster says: pods \"a\" is forbidden: exceeded quota: team")
+        );
+        assert!(unborn(&[]).contains("may refuse it"));
     }
 
     #[test]
