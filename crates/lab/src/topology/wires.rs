@@ -2,11 +2,11 @@
 
 use datapath::{Addresses, Family, NodeSpec};
 use ipnet::IpNet;
-use linux::ethtool::NicParameter;
+use linux::ethtool::{NicFeature, NicParameter};
 use linux::{IfName, Link, LinkKind, Qdisc, Route, VethPeer, sysctl};
 use plan::{
-    Place, Plan, Queue, SetGsoMaxSegs, SetLinkMaster, SetLinkMtu, SetLinkUp, SetNic, SetQueueCpus,
-    SetRootQdisc, SetSysctl, Step,
+    Place, Plan, Queue, SetLinkMaster, SetLinkMtu, SetLinkUp, SetNic, SetQueueCpus, SetRootQdisc, SetSysctl,
+    Step,
 };
 
 use super::{ifname, name};
@@ -57,8 +57,13 @@ pub(super) fn wires(shape: &Shape, nodes: &ByRole<NodeSpec>, plan: &mut Plan) {
     let ways = [(client, shape.wires.to_server), (server, shape.wires.to_client)];
     for (node, way) in ways {
         if way.gso == Some(false) {
-            // Here, and not where packets are made: a pod's own packets are cut on their way out of the node too.
-            plan.push(&node.place, SetGsoMaxSegs { link: node.wire.clone(), segments: 1 });
+            // As for a card that cannot cut packets: the kernel does it last of all, for a socket of the node as for a
+            // pod. A limit on the segments of a packet (`gso_max_segs`) would let the node's sockets alone send each
+            // segment through the whole stack.
+            for feature in [NicFeature::TsoIpv4, NicFeature::TsoIpv6] {
+                let (link, parameter) = (node.wire.clone(), NicParameter::Feature(feature));
+                plan.push(&node.place, SetNic { link, parameter, value: 0 });
+            }
         }
         if let Some(rate) = way.line_rate {
             let line = crate::wire::line(rate, shape.mtu_bytes);

@@ -57,7 +57,8 @@ fn a_bridge_between_the_nodes_does_what_the_wire_does() {
             "ip -n hg-id-host-wan link set dev br0 up",
             "tc -n hg-id-host-wan qdisc replace dev eth2 root netem limit 2365 delay 40ms loss 0.2% rate 100mbit",
             "tc -n hg-id-host-wan qdisc replace dev eth1 root netem limit 1000000 delay 10ms",
-            "ip -n hg-id-host-n2 link set dev eth0 gso_max_segs 1",
+            "ip netns exec hg-id-host-n2 ethtool -K eth0 tx-tcp-segmentation off",
+            "ip netns exec hg-id-host-n2 ethtool -K eth0 tx-tcp6-segmentation off",
         ],
     );
 }
@@ -82,8 +83,10 @@ fn packets_that_are_cut_need_nothing_in_between() {
         "host",
         Wires { to_server: cut, to_client: cut },
         &[
-            "ip -n hg-id-host-n1 link set dev eth0 gso_max_segs 1",
-            "ip -n hg-id-host-n2 link set dev eth0 gso_max_segs 1",
+            "ip netns exec hg-id-host-n1 ethtool -K eth0 tx-tcp-segmentation off",
+            "ip netns exec hg-id-host-n1 ethtool -K eth0 tx-tcp6-segmentation off",
+            "ip netns exec hg-id-host-n2 ethtool -K eth0 tx-tcp-segmentation off",
+            "ip netns exec hg-id-host-n2 ethtool -K eth0 tx-tcp6-segmentation off",
         ],
     );
 }
