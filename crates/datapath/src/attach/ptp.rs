@@ -63,7 +63,8 @@ impl Attach for Ptp {
         AntiSpoofing::Optional
     }
 
-    /// Calico's pods keep their addresses towards the outside unless a pool says `natOutgoing`.
+    /// What races is the bare pair. The pool of a Calico installation masquerades (`natOutgoing`), and the chains of its
+    /// workloads ask each packet's connection; the pages say so.
     fn usually_masquerades(&self) -> bool {
         false
     }

@@ -63,9 +63,17 @@ pub const ALL: &[DataPath] = &[
         ..routed("bridge+wireguard", "flannel wireguard", &BRIDGE, &WIREGUARD)
     },
     DataPath { enters: Enters::Named, ..routed("bridge+ipsec", "flannel ipsec", &BRIDGE, &IPSEC) },
-    routed("ptp+direct", "Calico without an overlay", &PTP, &DIRECT),
-    routed("ptp+vxlan", "Calico with VXLAN", &PTP, &VXLAN),
-    DataPath { enters: Enters::Named, ..routed("ptp+wireguard", "Calico with WireGuard", &PTP, &WIREGUARD) },
+    routed("ptp+direct", "Calico's routed veth pairs, without its netfilter rules", &PTP, &DIRECT),
+    routed("ptp+vxlan", "Calico's veth pairs and VXLAN, without its netfilter rules", &PTP, &VXLAN),
+    DataPath {
+        enters: Enters::Named,
+        ..routed(
+            "ptp+wireguard",
+            "Calico's veth pairs and WireGuard, without its netfilter rules",
+            &PTP,
+            &WIREGUARD,
+        )
+    },
     DataPath {
         enters: Enters::Named,
         ..routed("ptp+ipsec", "routed veth pairs with flannel ipsec", &PTP, &IPSEC)

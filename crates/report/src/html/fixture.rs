@@ -29,8 +29,8 @@ const PATHS: [Path; 9] = [
     ("bridge+direct", "flannel host-gw", 1500, [1.220, 1.13, 0.713]),
     ("bridge+vpc", "flannel aws-vpc: the route table of a cloud", 1500, [1.231, 1.15, 0.702]),
     ("bridge+vxlan", "flannel vxlan", 1450, [1.365, 1.53, 0.588]),
-    ("ptp+direct", "Calico without an overlay", 1500, [1.081, 1.06, 0.848]),
-    ("ptp+vxlan", "Calico with VXLAN", 1450, [1.210, 1.41, 0.701]),
+    ("ptp+direct", "Calico's routed veth pairs, without its netfilter rules", 1500, [1.081, 1.06, 0.848]),
+    ("ptp+vxlan", "Calico's veth pairs and VXLAN, without its netfilter rules", 1450, [1.210, 1.41, 0.701]),
     ("macvlan", "macvlan on the node's wire", 1500, [0.982, 0.95, 0.982]),
 ];
 
