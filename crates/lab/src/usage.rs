@@ -1,10 +1,12 @@
 //! What a trial cost: CPU time of the nodes' CPUs and the stacks' counters, as differences of two looks.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use datapath::Trace;
-use linux::CpuSet;
 use linux::procfs::{Procfs, Stat};
+use linux::throttle::Throttled;
+use linux::{CpuSet, Files};
 use load::ThreadCost;
 use plan::Place;
 use record::{CardCounts, Counters, CpuTime, TrialRecord};
@@ -18,7 +20,10 @@ use crate::{LabError, NodeCpus, Topology};
 /// One look at the counters.
 #[derive(Debug, Clone)]
 pub(crate) struct CounterSnapshot {
+    taken: Instant,
     stat: Stat,
+    /// The CPU quotas that hold for this process and what it has started.
+    quotas: Vec<Throttled>,
     softnet_drops: BTreeMap<u16, u64>,
     retransmits: u64,
     needless_retransmits: u64,
@@ -38,6 +43,10 @@ pub(crate) struct Usage {
     pub client: BTreeMap<u16, CpuTime>,
     /// CPU time of the server's node, by CPU.
     pub server: BTreeMap<u16, CpuTime>,
+    /// The time from look to look.
+    pub wall: Duration,
+    /// For how long a CPU quota stopped CPUs of this process and of what it has started, all together.
+    pub throttled: Duration,
     /// What the stacks counted.
     pub counters: Counters,
     /// What links and routes counted, by namespace.
@@ -90,7 +99,9 @@ impl CounterSnapshot {
     fn of_cpus(procfs: &Procfs) -> Result<CounterSnapshot, LabError> {
         let softnet = procfs.softnet()?;
         Ok(CounterSnapshot {
+            taken: Instant::now(),
             stat: procfs.stat()?,
+            quotas: Files::kernel().own_quotas()?,
             softnet_drops: softnet.into_iter().map(|row| (row.cpu, row.dropped)).collect(),
             retransmits: 0,
             needless_retransmits: 0,
@@ -125,7 +136,14 @@ impl CounterSnapshot {
         let drops = |look: &CounterSnapshot| -> u64 {
             look.softnet_drops.iter().filter(|(cpu, _)| all.contains(**cpu)).map(|(_, drops)| drops).sum()
         };
+        let stopped = |quota: &Throttled| -> Option<Duration> {
+            let then = earlier.quotas.iter().find(|then| then.path == quota.path)?;
+            Some(quota.stopped_since(then))
+        };
         Usage {
+            wall: self.taken.saturating_duration_since(earlier.taken),
+            // What stops a group stops those in it too, and may be counted at both.
+            throttled: self.quotas.iter().filter_map(stopped).max().unwrap_or_default(),
             client: self.cpu_times(earlier, &cpus.client),
             server: self.cpu_times(earlier, &cpus.server),
             counters: Counters {

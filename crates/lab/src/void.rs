@@ -31,6 +31,11 @@ const BUSY_LIMIT_PERMILLE: u32 = 990;
 /// and a slice of 100 ms one tick is 50.
 const STEAL_LIMIT_PERMILLE: u32 = 25;
 
+/// The limit of the time for which a CPU quota stopped a side, in permille of the time of its CPUs. A stop lasts for the
+/// rest of a period of 100 ms as a rule, and what comes meanwhile waits for its end: of one in a hundred requests the
+/// p99 is the quota's.
+const THROTTLED_LIMIT_PERMILLE: u32 = 10;
+
 /// The limit of the share of a trial that lies within windows around stalls, in permille. What is left is as good as
 /// any other time, but the reference's other trials of the round should not be compared with a handful of requests.
 const LEFT_OUT_LIMIT_PERMILLE: u32 = 500;
@@ -90,7 +95,7 @@ pub(crate) fn void(
         (None, Some(permille)) => too_much(permille),
         (None, None) => stolen(usage),
     };
-    stood_still.or_else(|| kept_from_running(load, outcome))
+    throttled(usage, outcome.threads.len()).or(stood_still).or_else(|| kept_from_running(load, outcome))
 }
 
 /// Void if little is left of a trial without the machine's stalls.
@@ -143,9 +148,23 @@ fn starved(thread: &ThreadCost, outcome: &Outcome) -> f64 {
     (thread.starved() - stalled).max(0.0)
 }
 
-/// Void if the hypervisor took too much. It is all that can void a trial that has no schedule: a client that sends as
-/// much as goes is not late, and has no idle time to lack.
-pub(crate) fn stolen(usage: &Usage) -> Option<Void> {
+/// Void if a quota or the hypervisor took too much. It is all that can void a trial that has no schedule: a client that
+/// sends as much as goes is not late, and has no idle time to lack.
+pub(crate) fn kept_from_cpus(usage: &Usage) -> Option<Void> {
+    throttled(usage, usage.client.len()).or_else(|| stolen(usage))
+}
+
+/// Void if a CPU quota stopped a side that was to use so many CPUs. A group is stopped on all CPUs on which it has work,
+/// and the kernel adds up their times.
+pub(crate) fn throttled(usage: &Usage, cpus: usize) -> Option<Void> {
+    let all = usage.wall.as_secs_f64() * cpus.max(1) as f64;
+    let throttled_permille =
+        (usage.throttled.as_secs_f64() / all.max(f64::MIN_POSITIVE) * 1000.0).round() as u32;
+    (throttled_permille > THROTTLED_LIMIT_PERMILLE)
+        .then_some(Void::Throttled { throttled_permille, limit_permille: THROTTLED_LIMIT_PERMILLE })
+}
+
+fn stolen(usage: &Usage) -> Option<Void> {
     too_much(usage.steal_permille())
 }
 
@@ -202,6 +221,21 @@ mod tests {
         let worked = |cpu_ns, spun_ns| kept(ScheduleCost { cpu_ns, spun_ns, ..ScheduleCost::default() });
         assert!(matches!(worked(100 * MS, 0), Some(Void::ClientBusy { busy_permille: 1000 })));
         assert!(worked(100 * MS, 30 * MS).is_none());
+    }
+
+    #[test]
+    fn what_a_quota_stopped_does_not_count() {
+        let stopped = |ms| Usage {
+            wall: Duration::from_millis(100),
+            throttled: Duration::from_millis(ms),
+            ..Usage::default()
+        };
+        assert!(throttled(&stopped(1), 1).is_none());
+        // The rest of a period: 40 ms on each of two CPUs.
+        let void = throttled(&stopped(80), 2);
+        assert!(matches!(void, Some(Void::Throttled { throttled_permille: 400, .. })), "{void:?}");
+        // So long on one of many is little of their time.
+        assert!(throttled(&stopped(3), 4).is_none());
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! `cpu` hierarchy of version 1 (`cpu.cfs_quota_us`). Also groups of version 2 that are close to their memory limit
 //! (`memory.max`), which includes socket buffers.
 
+use std::time::Duration;
+
 use crate::{Files, Result};
 
 /// A group that has a quota.
@@ -64,7 +66,7 @@ impl Files {
         for (root, version) in [("", 2), ("unified", 2), (first, 1)] {
             // A file that the top of a hierarchy has, and a plain directory in which hierarchies are mounted has not.
             let mark = if version == 2 { "cgroup.controllers" } else { "release_agent" };
-            if self.read(&format!("sys/fs/cgroup/{root}/{mark}").replace("//", "/"))?.is_none() {
+            if self.read(&file_of(root, mark))?.is_none() {
                 continue;
             }
             let mut pending = vec![(root.to_owned(), 0)];
@@ -90,6 +92,34 @@ impl Files {
         Ok(found)
     }
 
+    /// The quotas that hold for the calling process: that of its own control group and those above it, as far as they
+    /// are seen from here. In a container those are its own.
+    ///
+    /// # Errors
+    /// A file may not be read.
+    pub fn own_quotas(&self) -> Result<Vec<Throttled>> {
+        let mut found = Vec::new();
+        for line in self.read("proc/self/cgroup")?.unwrap_or_default().lines() {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
+            let is_first = controllers.split(',').any(|controller| controller == "cpu");
+            let hierarchy = match (controllers, is_first) {
+                ("", _) => "",
+                (of_cpu, true) => of_cpu,
+                _ => continue,
+            };
+            for path in lineage(group) {
+                let path = match (hierarchy, path) {
+                    ("", one) | (one, "") => one.to_owned(),
+                    (hierarchy, path) => format!("{hierarchy}/{path}"),
+                };
+                let quota = if is_first { self.first(&path)? } else { self.unified(&path)? };
+                found.extend(quota);
+            }
+        }
+        Ok(found)
+    }
+
     fn tight(&self, path: &str) -> Result<Option<Tight>> {
         let at = format!("sys/fs/cgroup/{path}");
         // A group without a limit reads "max", and the root group has no such file.
@@ -111,7 +141,7 @@ impl Files {
     }
 
     fn unified(&self, path: &str) -> Result<Option<Throttled>> {
-        let Some(max) = self.read(&format!("sys/fs/cgroup/{path}/cpu.max"))? else { return Ok(None) };
+        let Some(max) = self.read(&file_of(path, "cpu.max"))? else { return Ok(None) };
         let mut words = max.split_ascii_whitespace().map(|word| word.parse().ok());
         let (Some(Some(quota_us)), Some(Some(period_us))) = (words.next(), words.next()) else {
             return Ok(None);
@@ -120,8 +150,8 @@ impl Files {
     }
 
     fn first(&self, path: &str) -> Result<Option<Throttled>> {
-        let quota = self.number(&format!("sys/fs/cgroup/{path}/cpu.cfs_quota_us"))?;
-        let period = self.number(&format!("sys/fs/cgroup/{path}/cpu.cfs_period_us"))?;
+        let quota = self.number(&file_of(path, "cpu.cfs_quota_us"))?;
+        let period = self.number(&file_of(path, "cpu.cfs_period_us"))?;
         let Some((quota_us, period_us)) = quota.zip(period) else { return Ok(None) };
         self.with_counts(path, quota_us, period_us, "throttled_time", 1000)
     }
@@ -134,7 +164,7 @@ impl Files {
         time: &str,
         per_us: u64,
     ) -> Result<Option<Throttled>> {
-        let text = self.read(&format!("sys/fs/cgroup/{path}/cpu.stat"))?.unwrap_or_default();
+        let text = self.read(&file_of(path, "cpu.stat"))?.unwrap_or_default();
         let count = |name: &str| value_of(&text, name);
         Ok(Some(Throttled {
             path: path.to_owned(),
@@ -145,6 +175,31 @@ impl Files {
             throttled_us: count(time) / per_us,
         }))
     }
+}
+
+impl Throttled {
+    /// For how long its CPUs were stopped since an earlier look at it, all together.
+    pub fn stopped_since(&self, earlier: &Throttled) -> Duration {
+        Duration::from_micros(self.throttled_us.saturating_sub(earlier.throttled_us))
+    }
+
+    /// As many CPUs as the quota is worth.
+    pub fn cpus(&self) -> f64 {
+        self.quota_us as f64 / self.period_us.max(1) as f64
+    }
+}
+
+/// The group with this path, and those above it, topmost first. A container without a namespace of control groups sees
+/// its path on the node, but its own group where the hierarchy begins.
+fn lineage(group: &str) -> impl Iterator<Item = &str> {
+    let group = group.trim_start_matches('/');
+    let above = group.match_indices('/').map(|(end, _)| &group[..end]);
+    std::iter::once("").chain(above).chain(Some(group).filter(|group| !group.is_empty()))
+}
+
+/// The file of a group; that at the top of a hierarchy may have no path.
+fn file_of(path: &str, name: &str) -> String {
+    if path.is_empty() { format!("sys/fs/cgroup/{name}") } else { format!("sys/fs/cgroup/{path}/{name}") }
 }
 
 /// Of lines of a name and a number.
@@ -215,6 +270,34 @@ mod tests {
             [("cpu/box", 2, 3000), ("kube.slice/pod.scope", 9, 800), ("lxc.payload.web", 6, 5)]
         );
         assert_eq!((groups[1].quota_us, groups[1].periods), (20_000, 10));
+    }
+
+    #[test]
+    fn the_quotas_of_a_process_are_its_group_s_and_those_above() {
+        let own = |texts: &[(&str, &str)]| {
+            let texts = texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+            let found = Files::of(texts.collect()).own_quotas().unwrap();
+            found.into_iter().map(|quota| (quota.path.clone(), quota.cpus())).collect::<Vec<_>>()
+        };
+        let unified = [
+            ("proc/self/cgroup", "0::/pods/one/box\n"),
+            ("sys/fs/cgroup/pods/one/cpu.max", "50000 100000\n"),
+            ("sys/fs/cgroup/pods/one/box/cpu.max", "max 100000\n"),
+            ("sys/fs/cgroup/pods/two/cpu.max", "10000 100000\n"),
+        ];
+        assert_eq!(own(&unified), [("pods/one".to_owned(), 0.5)]);
+        // In a container, and with version 1, whose path there may be that on the node.
+        assert_eq!(
+            own(&[("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/cpu.max", "200000 100000\n")]),
+            [(String::new(), 2.0)]
+        );
+        let first = [
+            ("proc/self/cgroup", "4:cpu,cpuacct:/docker/1a\n3:cpuset:/\n0::/\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+        ];
+        assert_eq!(own(&first), [("cpu,cpuacct".to_owned(), 1.5)]);
+        assert!(own(&[]).is_empty());
     }
 
     #[test]

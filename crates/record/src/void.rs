@@ -33,6 +33,13 @@ pub enum Void {
         /// Share of the nodes' CPU time in permille.
         steal_permille: u32,
     },
+    /// A CPU quota (`cpu.max` of a control group, a pod's CPU limit) stopped the generator or the server.
+    Throttled {
+        /// For how long, as a share of the time of the CPUs that they were to use, in permille.
+        throttled_permille: u32,
+        /// The limit for that share, in permille.
+        limit_permille: u32,
+    },
     /// The candidate's path no longer matched its plan, or packets did not take it.
     PathChanged {
         /// The difference, in words.

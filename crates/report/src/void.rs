@@ -9,6 +9,7 @@ pub(crate) enum VoidKind {
     GeneratorStarved,
     ClientBusy,
     Stolen,
+    Throttled,
     FactsChanged,
     PathChanged,
     StoodStill,
@@ -36,11 +37,12 @@ pub(crate) struct Ruled {
 }
 
 impl VoidKind {
-    const ALL: [VoidKind; 11] = [
+    const ALL: [VoidKind; 12] = [
         VoidKind::GeneratorLate,
         VoidKind::GeneratorStarved,
         VoidKind::ClientBusy,
         VoidKind::Stolen,
+        VoidKind::Throttled,
         VoidKind::FactsChanged,
         VoidKind::PathChanged,
         VoidKind::StoodStill,
@@ -57,6 +59,7 @@ impl VoidKind {
             Void::GeneratorStarved { .. } => VoidKind::GeneratorStarved,
             Void::ClientBusy { .. } => VoidKind::ClientBusy,
             Void::Stolen { .. } => VoidKind::Stolen,
+            Void::Throttled { .. } => VoidKind::Throttled,
             Void::FactsChanged { .. } => VoidKind::FactsChanged,
             Void::PathChanged { .. } => VoidKind::PathChanged,
             Void::StoodStill { .. } => VoidKind::StoodStill,
@@ -88,6 +91,7 @@ impl VoidKind {
                 true => race.without_rate.then_some("the hypervisor took CPU time away from a closed loop"),
                 false => Some("the hypervisor took CPU time away"),
             },
+            VoidKind::Throttled => Some("a CPU quota stopped the generator or the server"),
             VoidKind::FactsChanged => Some("the machine changed"),
             VoidKind::PathChanged => Some("its path had changed or was not taken"),
             VoidKind::StoodStill => {
@@ -119,8 +123,16 @@ mod tests {
             several_clients: false,
         };
         let has = |race: Ruled, words: &str| VoidKind::rules(race).iter().any(|rule| rule.contains(words));
-        let all =
-            ["late", "wait for a CPU", "headroom", "hypervisor", "machine changed", "path", "stood still"];
+        let all = [
+            "late",
+            "wait for a CPU",
+            "headroom",
+            "hypervisor",
+            "quota",
+            "machine changed",
+            "path",
+            "stood still",
+        ];
         for words in all.into_iter().chain(["no answer"]) {
             assert!(has(default, words), "{words}");
         }

@@ -3,6 +3,7 @@
 //! Tests that use it work on the real kernel, as root, in namespaces of their own.
 
 mod cards;
+mod cpu_quota;
 mod deferred;
 mod dump;
 mod etcd;
@@ -19,6 +20,7 @@ mod wire;
 mod world;
 
 pub use cards::{Cards, card, set_card_up, settle_card};
+pub use cpu_quota::CpuQuota;
 pub use deferred::defer;
 pub use dump::{Dump, dump, quick_dump};
 pub use etcd::Etcd;

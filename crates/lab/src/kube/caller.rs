@@ -14,7 +14,7 @@ use crate::pools::{Opening, Pools};
 use crate::traffic::TransferredAmounts;
 use crate::trial::{Method, Subject};
 use crate::usage::{CounterSnapshot, Usage};
-use crate::void::stolen_from;
+use crate::void::{stolen_from, throttled};
 use crate::wire::Patience;
 use crate::{ByRole, LabError, NodeCpus, Wires, target};
 
@@ -142,6 +142,7 @@ impl Subject for Asking<'_, '_> {
         };
         let SpentInPod { spent, void } = *there;
         let own = usage.client.iter().filter(|(cpu, _)| self.caller.cpus.contains(**cpu));
+        let void = void.or_else(|| throttled(&usage, self.caller.cpus.len()));
         let void = void.or_else(|| stolen_from(&own.map(|(cpu, time)| (*cpu, *time)).collect()));
         usage.add_server(&spent);
         Ok((usage, void))

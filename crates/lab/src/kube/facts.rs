@@ -98,7 +98,9 @@ fn overlap(pair: NodePairPods<'_>, client: &PodFacts, server: &PodFacts) -> Resu
 fn cpus_of_pods<'a>(options: &ClusterOptions, seen: impl Iterator<Item = &'a PodFacts>) -> String {
     let count = options.pod_cpus;
     if !options.guaranteed {
-        return "shared with all other pods: none were asked for".to_owned();
+        let limit = seen.filter_map(|seen| seen.cpu_limit).min_by(f64::total_cmp);
+        let limit = limit.map(|cpus| format!(", and the namespace limits a pod to {cpus:.2} CPUs"));
+        return format!("shared with all other pods: none were asked for{}", limit.unwrap_or_default());
     }
     let own = seen.map(|seen| seen.allowed.len() == count as usize && seen.machine.cpus > count);
     let own: Vec<bool> = own.collect();

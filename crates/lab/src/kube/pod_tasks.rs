@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use linux::CpuSet;
 use linux::cpu::Scheduling;
+use linux::throttle::Throttled;
 use record::Capacity;
 
 use super::caller::Caller;
@@ -23,7 +24,7 @@ use crate::machine::machine;
 use crate::remote::Failed;
 use crate::trial::measure;
 use crate::usage::{CounterSnapshot, Spent};
-use crate::void::stolen_from;
+use crate::void::{stolen_from, throttled};
 use crate::{LabError, NodeCpus};
 
 /// How long an attempt to connect to an address that is not to answer takes.
@@ -144,7 +145,9 @@ impl TaskState {
         let (allowed, workers) = (linux::cpu::allowed()?, workers_of(workers)?);
         let nodes = NodeCpus { client: workers.clone(), server: CpuSet::default() };
         let machine = machine(&nodes, Scheduling::Normal)?;
-        Ok(PodFacts { version: self.version.clone(), machine, allowed, workers })
+        let quotas = linux::Files::kernel().own_quotas()?;
+        let cpu_limit = quotas.iter().map(Throttled::cpus).min_by(f64::total_cmp);
+        Ok(PodFacts { version: self.version.clone(), machine, allowed, workers, cpu_limit })
     }
 
     fn spent(&mut self) -> Result<Answer, LabError> {
@@ -159,9 +162,10 @@ impl TaskState {
         let usage = now.since(&before, &counted);
         // The others' time is part of the cost, but says nothing of whether the server ran.
         let own = usage.server.iter().filter(|(cpu, _)| self.cpus.contains(**cpu));
-        let is_stolen = stolen_from(&own.map(|(cpu, time)| (*cpu, *time)).collect());
+        let void = stolen_from(&own.map(|(cpu, time)| (*cpu, *time)).collect());
+        let void = throttled(&usage, self.cpus.len()).or(void);
         let spent = Spent { cpus: usage.server, counters: usage.counters, detour: None };
-        let spent = SpentInPod { spent, void: is_stolen };
+        let spent = SpentInPod { spent, void };
         Ok(Answer::Spent(Box::new(spent)))
     }
 

@@ -131,4 +131,6 @@ pub(super) struct PodFacts {
     pub(super) allowed: linux::CpuSet,
     /// CPUs on which its threads would run.
     pub(super) workers: linux::CpuSet,
+    /// As many CPUs as the smallest quota is worth that holds for it; `None`: none does.
+    pub(super) cpu_limit: Option<f64>,
 }

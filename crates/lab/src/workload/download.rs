@@ -12,7 +12,7 @@ use crate::traffic::TransferredAmounts;
 use crate::trial::{Method, recorded_handshakes};
 use crate::trial_key::TrialKey;
 use crate::usage::{CounterSnapshot, Usage};
-use crate::void::stolen;
+use crate::void::kept_from_cpus;
 use crate::{BuiltTopology, LabError};
 
 /// Clients fetch objects, a new connection for each.
@@ -56,7 +56,7 @@ impl WorkloadDriver for Download {
         built.check_server()?;
         let downloaded = downloaded.map_err(|error| built.load_error(error))?;
         let work = TransferredAmounts::download(downloaded.objects, downloaded.bytes);
-        let void = built.detour(&usage.traffic, &work)?.or_else(|| stolen(&usage));
+        let void = built.detour(&usage.traffic, &work)?.or_else(|| kept_from_cpus(&usage));
         Ok(record(&downloaded, &usage, key, void))
     }
 }

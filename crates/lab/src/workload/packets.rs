@@ -15,7 +15,7 @@ use crate::packets::{Judge, is_whole, sends_on};
 use crate::trial::Method;
 use crate::trial_key::TrialKey;
 use crate::usage::CounterSnapshot;
-use crate::void::stolen;
+use crate::void::kept_from_cpus;
 use crate::{BuiltTopology, LabError};
 
 /// Frames that the kernel makes and judges; none is answered.
@@ -45,7 +45,7 @@ impl WorkloadDriver for Packets {
         let frames = on(first, || judge.flood(load.body_bytes, method.slice))?;
         let usage = CounterSnapshot::take(&built.topology)?.since(&before, &method.cpus);
         let changed = built.changed()?.map(|what| Void::PathChanged { what });
-        let void = changed.or_else(|| stolen(&usage)).or_else(|| {
+        let void = changed.or_else(|| kept_from_cpus(&usage)).or_else(|| {
             let sunk = sends_on(filter).then_some(frames.sunk);
             (!is_whole(filter, &frames)).then_some(Void::FramesLost {
                 made: frames.made,

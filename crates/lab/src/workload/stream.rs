@@ -17,7 +17,7 @@ use crate::traffic::TransferredAmounts;
 use crate::trial::Method;
 use crate::trial_key::TrialKey;
 use crate::usage::{CounterSnapshot, Usage};
-use crate::void::{STARVED_LIMIT_PERMILLE, starved_sender, stolen};
+use crate::void::{STARVED_LIMIT_PERMILLE, kept_from_cpus, starved_sender};
 use crate::{BuiltTopology, LabError, NodeCpus};
 
 /// Bytes or datagrams, one way.
@@ -73,7 +73,7 @@ impl WorkloadDriver for Stream {
         let usage = after?.since(&before?, &method.cpus);
         let all = CounterSnapshot::take(&topology)?.since(&first, &method.cpus).traffic;
         let void = built.detour(&all, &TransferredAmounts::stream(delivered.total_bytes.1))?;
-        let void = void.or_else(|| stolen(&usage));
+        let void = void.or_else(|| kept_from_cpus(&usage));
         // Where the machine was kept from running, what did not arrive says nothing of the path.
         if void.is_none() {
             broken(built, &delivered)?;

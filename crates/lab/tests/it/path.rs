@@ -1,6 +1,7 @@
 //! A trial verifies that its packets took the path: any change during a race is named, and nothing else is.
 
 use std::os::unix::fs::PermissionsExt;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use linux::{IfName, Netns, NetnsName, netns};
 use record::{
     Candidate, Experiment, Placement, RequestedRate, ServerKind, Steering, Void, Workload, WorkloadKind,
 };
-use testkit::shell;
+use testkit::{CpuQuota, shell};
 
 use crate::paths::runnable;
 
@@ -113,6 +114,24 @@ pub(crate) fn changed(race: &record::RaceRecord) -> Vec<(String, String)> {
         _ => None,
     });
     changes.collect()
+}
+
+/// A quota stops all threads of a race for most of each period of 100 ms.
+#[test]
+fn what_a_quota_stopped_does_not_count() {
+    let Some(quota) = CpuQuota::new(10) else {
+        return testkit::skip("no hierarchy of control groups has the cpu controller");
+    };
+    let mut ground = Ground::new(&["host"]);
+    (ground.experiment.rounds, ground.experiment.builds) = (1, 1);
+    quota.take(std::process::id());
+    let raced = std::panic::catch_unwind(AssertUnwindSafe(|| ground.run(&mut |_| {})));
+    quota.let_go(std::process::id());
+    let (finished, race) = raced.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    finished.unwrap();
+    let voids: Vec<_> = race.rounds.iter().flat_map(|round| &round.trials).map(|trial| &trial.void).collect();
+    assert!(voids.iter().any(|void| matches!(void, Some(Void::Throttled { .. }))), "{voids:?}");
+    assert!(voids.iter().all(|void| void.is_some()), "{voids:?}");
 }
 
 /// Streams and downloads between two nodes have a test of their own with the same check.

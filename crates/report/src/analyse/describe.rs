@@ -72,6 +72,12 @@ fn ranked_reason(void: &Void) -> (u64, String) {
             let stolen = f64::from(*steal_permille) / 10.0;
             (u64::from(*steal_permille), format!("the hypervisor took up to {stolen} % of the CPU time"))
         }
+        Void::Throttled { throttled_permille, limit_permille } => {
+            let [stopped, limit] = [throttled_permille, limit_permille].map(|share| f64::from(*share) / 10.0);
+            let words =
+                format!("a CPU quota stopped a side up to {stopped} % of the time, the limit is {limit} %");
+            (u64::from(*throttled_permille), words)
+        }
         Void::StoodStill { left_out_permille, limit_permille } => {
             let [left_out, limit] = [left_out_permille, limit_permille].map(|share| f64::from(*share) / 10.0);
             let words =

@@ -3,12 +3,11 @@
 use std::fs;
 use std::io::Write;
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use linux::Netlink;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, eth, socket_with};
-use testkit::{require_root, skip};
+use testkit::{CpuQuota, require_root, skip};
 
 use super::{
     Line, SERVER, check_first, check_known, connect, counter, ifname, listen, set, sleep, wait_until,
@@ -106,55 +105,28 @@ fn a_throttled_group_is_named() {
     if !require_root() {
         return;
     }
-    let Some(group) = Group::with_quota() else {
+    let Some(quota) = CpuQuota::new(5) else {
         return skip("no hierarchy of control groups has the cpu controller");
     };
+    let busy = Busy::start();
+    quota.take(busy.0.id());
     let line = Line::new();
     line.finds_first("HG130", "client", || sleep(1500));
-    drop(group);
+    drop(busy);
 }
 
-/// A control group with a quota of a twentieth of a CPU, and a process in it that would use a whole CPU.
-struct Group {
-    path: PathBuf,
-    process: Child,
-}
+/// A process that would use a whole CPU.
+struct Busy(Child);
 
-impl Group {
-    fn with_quota() -> Option<Group> {
-        let name = format!("hgt-{}", std::process::id());
-        let first = Path::new("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists()
-            || Path::new("/sys/fs/cgroup/cpu/release_agent").exists();
-        let (root, files) = if first {
-            ("/sys/fs/cgroup/cpu", vec![("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "5000")])
-        } else {
-            ("/sys/fs/cgroup", vec![("cpu.max", "5000 100000")])
-        };
-        if !first {
-            let _ = fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu");
-        }
-        let path = Path::new(root).join(name);
-        fs::create_dir(&path).ok()?;
-        let process = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let group = Group { path, process };
-        for (file, value) in files {
-            fs::write(group.path.join(file), value).ok()?;
-        }
-        fs::write(group.path.join("cgroup.procs"), group.process.id().to_string()).unwrap();
-        Some(group)
+impl Busy {
+    fn start() -> Busy {
+        Busy(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
     }
 }
 
-impl Drop for Group {
+impl Drop for Busy {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        // A group can be removed only a moment after its last process has ended.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.path).is_ok() {
-                return;
-            }
-            sleep(20);
-        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
