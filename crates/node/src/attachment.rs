@@ -7,7 +7,7 @@ use cni::{AddResult, Attached, Attachment, ErrorCode, Failure};
 use ipam::Holder;
 use ipnet::IpNet;
 use linux::{LinkKind, Netns, NetnsPath, Route};
-use plan::{BookError, FoundUnit, Keeper, Kernel, Made, Place, Plan, Set, Step, UnitState};
+use plan::{BookError, FoundUnit, Keeper, Kernel, Place, Plan, Set, Step, UnitState};
 use serde_json::Value;
 
 use crate::addresses::Leases;
@@ -146,8 +146,7 @@ pub(crate) fn check(
     for (part, whose) in [(drift::made(home, &record.network_unit())?, network), (own, id.as_str())] {
         made = part.ok_or_else(|| changed(format!("{what}: the journal of {whose} is gone")))?;
         allow_for_others(&mut made, attachment, result);
-        let (_, drifts) = Made::of(&made, &mut kernel).map_err(|error| refused(&error))?;
-        if let Some(first) = drifts.first() {
+        if let Some(first) = plan::changed(&made, &mut kernel).map_err(|error| refused(&error))? {
             return Err(changed(format!("{what}: {first}")));
         }
     }

@@ -54,7 +54,7 @@ pub use kernel::Kernel;
 pub use lack::{Lack, LackedPart};
 pub use linux::sysfs::Queue;
 pub use look::{Drift, StepState, look};
-pub use made::Made;
+pub use made::{Made, changed};
 pub use mend::{drift, mend};
 pub use owner::Owner;
 pub use place::Place;

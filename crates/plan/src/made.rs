@@ -1,8 +1,9 @@
 //! What a plan has made, to be compared with what is there later.
 //!
-//! Every step of the plan must be so. Beside the steps, each namespace is listed as it was found behind them, so that
-//! what is added shows as well as what is taken away: a more specific route, a rule, another program at a
-//! link. What an outside program made in those namespaces (a CNI plugin) shows in the same lists.
+//! Every step of the plan must be so, and programs that forward alone at their links. Beside the steps, each namespace
+//! is listed as it was found behind them, so that what is added shows as well as what is taken away: a more specific
+//! route, a rule, another program at a link. What an outside program made in those namespaces (a CNI plugin) shows in
+//! the same lists.
 
 mod inventory;
 
@@ -33,16 +34,13 @@ impl Made {
     /// # Errors
     /// The kernel does not answer, or a namespace of the plan is not there.
     pub fn of(plan: &Plan, kernel: &mut Kernel) -> Result<(Made, Vec<Drift>), StepError> {
-        let mut made = Made { steps: BTreeMap::new(), held: BTreeMap::new() };
-        for placed in standing(plan) {
-            made.steps.entry(placed.place.clone()).or_default().push(placed);
-        }
+        let mut made = Made { steps: standing_by_place(plan), held: BTreeMap::new() };
         let mut changes = Vec::new();
         for (place, steps) in &mut made.steps {
             let listing = listing(kernel, place, steps.iter())?;
             let mut so = Vec::with_capacity(steps.len());
             for placed in std::mem::take(steps) {
-                let look = placed.step.effect().look(kernel, place, &listing)?;
+                let look = placed.step.effect().look_alone(kernel, place, &listing)?;
                 match Drift::of(&placed, look) {
                     None => so.push(placed),
                     change => changes.extend(change),
@@ -67,7 +65,7 @@ impl Made {
             let holds = held.map(|_| Inventory::of(kernel.at(place)?, &listing)).transpose()?;
             let is_same = held.is_some() && held == holds.as_ref();
             for placed in steps.iter().filter(|placed| !(is_same && placed.step.effect().is_listed())) {
-                let look = placed.step.effect().look(kernel, place, &listing)?;
+                let look = placed.step.effect().look_alone(kernel, place, &listing)?;
                 if look != StepState::So {
                     return Ok(Drift::of(placed, look));
                 }
@@ -81,6 +79,23 @@ impl Made {
     }
 }
 
+/// The first thing that a plan has made and that is not so, whatever came beside it; `None` if all of it is so.
+///
+/// # Errors
+/// The kernel does not answer, or a namespace of the plan is not there.
+pub fn changed(plan: &Plan, kernel: &mut Kernel) -> Result<Option<Drift>, StepError> {
+    for (place, steps) in standing_by_place(plan) {
+        let listing = listing(kernel, &place, steps.iter())?;
+        for placed in &steps {
+            let look = placed.step.effect().look(kernel, &place, &listing)?;
+            if look != StepState::So {
+                return Ok(Drift::of(placed, look));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// The lists of a namespace, with the kernel parameters that its steps set.
 pub(crate) fn listing<'p>(
     kernel: &mut Kernel,
@@ -92,6 +107,15 @@ pub(crate) fn listing<'p>(
         _ => None,
     };
     Ok(Listing::of(kernel.at(place)?, steps.filter_map(key))?)
+}
+
+/// The steps that are so when a plan is done, by namespace.
+fn standing_by_place(plan: &Plan) -> BTreeMap<Place, Vec<Placed>> {
+    let mut by_place: BTreeMap<Place, Vec<Placed>> = BTreeMap::new();
+    for placed in standing(plan) {
+        by_place.entry(placed.place.clone()).or_default().push(placed);
+    }
+    by_place
 }
 
 /// The steps that are so when a plan is done: of two about the same thing the later one, and a link that was moved

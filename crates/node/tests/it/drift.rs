@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what is not marked as one")]
 
-use std::fs;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
@@ -44,13 +43,6 @@ impl Scene {
         let shown = self.on_node("ip -n NODE -o link show type bridge");
         shown.split(": ").nth(1).unwrap().to_owned()
     }
-
-    fn journal_of_network(&self) -> Vec<u8> {
-        let networks = fs::read_dir(self.run_dir().join("cni-networks")).unwrap();
-        let path =
-            networks.map(|unit| unit.unwrap().path().join("network.journal")).find(|path| path.exists());
-        fs::read(path.unwrap()).unwrap()
-    }
 }
 
 fn masquerading(attach: &str) -> Value {
@@ -66,7 +58,7 @@ fn check_next_add_mends(attach: &str, damage: &str) {
     }
     let before = scene.dump();
     let result = scene.add("a", &conf);
-    let journal = scene.journal_of_network();
+    let journal = scene.journal_of_network("pods");
     scene.assert_reaches_far("a");
     scene.on_node(damage);
     scene.add("b", &conf);
@@ -77,7 +69,7 @@ fn check_next_add_mends(attach: &str, damage: &str) {
     // It has happened for months, and there is no more to read than at first.
     scene.on_node(damage);
     scene.add("c", &conf);
-    assert!(scene.journal_of_network() == journal, "the journal grows");
+    assert!(scene.journal_of_network("pods") == journal, "the journal grows");
     scene.assert_goes_without_a_trace(&["a", "b", "c"], &conf, &before);
 }
 

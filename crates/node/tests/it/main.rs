@@ -3,6 +3,7 @@
 
 mod announced;
 mod attachments;
+mod beside;
 mod bridges;
 mod chain;
 mod chains;

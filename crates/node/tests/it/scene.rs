@@ -71,6 +71,12 @@ impl Scene {
         self.root.path().join(format!("run/cni-attachments/{container}.i-eth0/pod.journal"))
     }
 
+    /// What the journal says of what the containers of a network share.
+    pub(crate) fn journal_of_network(&self, network: &str) -> Vec<u8> {
+        let unit = format!("{network}.net");
+        std::fs::read(self.run_dir().join("cni-networks").join(unit).join("network.journal")).unwrap()
+    }
+
     /// Makes a network namespace for a container.
     pub(crate) fn container(&self, name: &str) -> Netns {
         self.world.add(name)

@@ -109,6 +109,17 @@ pub(crate) trait Effect {
     /// Whether it is so now. `listing` is what its namespace holds.
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError>;
 
+    /// As `look`, and nothing of others stands beside what the step made and may take from it what it is there for. A
+    /// measurement asks so. Who repairs does not: what is made again stands beside them as before.
+    fn look_alone(
+        &self,
+        kernel: &mut Kernel,
+        place: &Place,
+        listing: &Listing,
+    ) -> Result<StepState, StepError> {
+        self.look(kernel, place, listing)
+    }
+
     /// What the step would change; `None` for one that changes no value.
     fn preview(&self, _kernel: &mut Kernel, _place: &Place) -> Result<Option<Preview>, StepError> {
         Ok(None)

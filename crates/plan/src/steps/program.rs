@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bpf::forward::{self, NodeConfig, TunnelEnd};
+use bpf::forward::{self, NodeConfig, Program, TunnelEnd};
 use bpf::{Attached, Hook, pins};
 
 use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing_index, mistaken};
@@ -35,7 +35,7 @@ impl Effect for LoadPrograms<'_> {
 
     fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
         let folder = self.0.folder();
-        let pins = forward::Program::FORWARD.iter().map(|program| program.pin(&folder));
+        let pins = Program::FORWARD.iter().map(|program| program.pin(&folder));
         let (there, missing): (Vec<_>, Vec<_>) = pins.partition(|pin| pin.exists());
         Ok(match (there.as_slice(), missing.as_slice()) {
             (_, []) => StepState::So,
@@ -215,22 +215,28 @@ impl Effect for AttachProgram<'_> {
         }
     }
 
-    /// Where the kernel has no list of programs at a link, another program is a filter. One that forwards must be
-    /// alone; a guard lets a packet go on to others' programs, as it would to the kernel.
     fn look(&self, kernel: &mut Kernel, place: &Place, listing: &Listing) -> Result<StepState, StepError> {
+        Ok(StepState::whether(self.met(kernel.at(place)?, listing)?.is_some()))
+    }
+
+    /// Where the kernel has no list of programs at a link, another program is a filter. A guard lets a packet go on to
+    /// others' programs, as it would to the kernel. From one that forwards they may take it.
+    fn look_alone(
+        &self,
+        kernel: &mut Kernel,
+        place: &Place,
+        listing: &Listing,
+    ) -> Result<StepState, StepError> {
         let opened = kernel.at(place)?;
-        let Some(index) = listing.index(opened, &self.0.link)? else {
+        let Some((index, beside)) = self.met(opened, listing)? else {
             return Ok(StepState::Absent);
         };
-        let (program, hook) = (self.0.program_pin(), self.0.program.hook());
-        let beside = match opened.netns.run(|| bpf::met(&program, hook, index))?? {
-            None => return Ok(StepState::Absent),
-            Some(others) => others,
-        };
+        if self.0.program == Program::Guard {
+            return Ok(StepState::So);
+        }
         let filters = opened.netlink.filters(index)?;
         let others = beside + filters.into_iter().filter(|filter| !bpf::is_our_place(*filter)).count();
-        let may_stand = others == 0 || self.0.program == forward::Program::Guard;
-        Ok(StepState::of(may_stand, || format!("one of {} programs and filters of that link", others + 1)))
+        Ok(StepState::of(others == 0, || format!("one of {} programs and filters of that link", others + 1)))
     }
 
     fn admits_before(&self, before: &Before) -> bool {
@@ -260,5 +266,13 @@ impl AttachProgram<'_> {
     fn attached(&self, opened: &OpenNetns, index: u32) -> Result<Option<Attached>, StepError> {
         let (program, pin) = (self.0.program_pin(), self.0.link_pin());
         Ok(opened.netns.run(|| bpf::attached(&program, index, &pin))??)
+    }
+
+    /// The index of the link, if what passes it meets the program, and how many others by bpf links.
+    fn met(&self, opened: &OpenNetns, listing: &Listing) -> Result<Option<(u32, usize)>, StepError> {
+        let Some(index) = listing.index(opened, &self.0.link)? else { return Ok(None) };
+        let (program, hook) = (self.0.program_pin(), self.0.program.hook());
+        let beside = opened.netns.run(|| bpf::met(&program, hook, index))??;
+        Ok(beside.map(|beside| (index, beside)))
     }
 }

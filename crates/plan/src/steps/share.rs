@@ -132,6 +132,15 @@ impl Effect for SharedStep<'_> {
         self.0.effect().look(kernel, place, listing)
     }
 
+    fn look_alone(
+        &self,
+        kernel: &mut Kernel,
+        place: &Place,
+        listing: &Listing,
+    ) -> Result<StepState, StepError> {
+        self.0.effect().look_alone(kernel, place, listing)
+    }
+
     fn preview(&self, kernel: &mut Kernel, place: &Place) -> Result<Option<Preview>, StepError> {
         self.0.effect().preview(kernel, place)
     }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use bpf::forward::Program;
 use bpf::{Attached, pins};
 use linux::Netlink;
-use plan::forwarding::ProgramAttachment;
-use plan::{ApplyError, Fault, Plan, Step, StepError, Undone};
+use plan::forwarding::{ProgramAttachment, Programs};
+use plan::{ApplyError, Fault, Journal, Kernel, Made, Plan, Step, StepError, Survey, Undone};
 use testkit::{dump, require_root, run, shell};
 
 use crate::sample::ifname;
@@ -190,7 +190,7 @@ fn a_program_of_others_at_the_same_hook_stays() {
     for placed in &stage.plan.steps {
         let step = match placed.step.clone() {
             Step::LoadPrograms(programs) => {
-                Step::LoadPrograms(plan::forwarding::Programs { node: foreign.clone(), ..programs })
+                Step::LoadPrograms(Programs { node: foreign.clone(), ..programs })
             }
             Step::AttachProgram(attachment) => {
                 // Under the same program name they would take the same place among the filters.
@@ -202,8 +202,8 @@ fn a_program_of_others_at_the_same_hook_stays() {
         other.push(&sample.home(), step);
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut journal = plan::Journal::create(&directory.path().join("other")).unwrap();
-    plan::apply(&other, &mut journal, &mut plan::Kernel::new().unwrap()).unwrap();
+    let mut journal = Journal::create(&directory.path().join("other")).unwrap();
+    plan::apply(&other, &mut journal, &mut Kernel::new().unwrap()).unwrap();
     let before = dump(&home);
     if !before.lines().any(|line| line.contains("tcx")) {
         testkit::skip("two programs at a hook need tcx");
@@ -214,9 +214,38 @@ fn a_program_of_others_at_the_same_hook_stays() {
     assert_eq!(both, ["+ program own0 tcx ingress from_wire"]);
     assert_eq!(stage.outcomes(), [Undone::Restored, Undone::Restored]);
     before.assert_same(&dump(&home), "after undo beside another's program");
-    let results = plan::undo(&mut journal, &mut plan::Kernel::new().unwrap());
+    let results = plan::undo(&mut journal, &mut Kernel::new().unwrap());
     assert!(results.iter().all(|(_, outcome)| *outcome == Undone::Restored), "{results:?}");
     stage.scene.assert_as_before("after both");
+}
+
+/// Made again it would stand beside the other as before: each look would take it off and on. A race begins with a
+/// program that is alone, or not at all.
+#[test]
+fn a_program_that_is_not_alone_is_not_made_again() {
+    if !require_root() {
+        return;
+    }
+    let stage = Stage::new();
+    stage.scene.apply(&stage.plan, Fault::None).unwrap();
+    // On a kernel without tcx the qdisc is ours.
+    shell(&format!("tc -n {} qdisc add dev own0 clsact 2>/dev/null || true", stage.scene.sample.home));
+    stage.add_foreign_filter("egress");
+    let written = std::fs::read(stage.scene.path()).unwrap();
+    let mut kernel = Kernel::new().unwrap();
+    let (_, found) = Made::of(&stage.plan, &mut kernel).unwrap();
+    let [beside] = &found[..] else { panic!("{found:?}") };
+    assert!(beside.what.starts_with("program from_wire at link own0 is now one of "), "{beside}");
+    assert_eq!(plan::changed(&stage.plan, &mut kernel).unwrap(), None);
+    assert_eq!(plan::drift(&stage.plan, &mut kernel).unwrap(), None);
+    let mut journal = Journal::open(&stage.scene.path()).unwrap();
+    assert_eq!(plan::mend(&mut journal, &mut kernel).unwrap(), []);
+    let survey = Survey::of([&stage.plan], &mut kernel).unwrap();
+    let done = plan::reconcile(&stage.plan, &mut journal, &mut kernel, &survey).unwrap();
+    assert!(done.is_nothing(), "{done:?}");
+    drop(journal);
+    assert!(std::fs::read(stage.scene.path()).unwrap() == written, "the journal grows");
+    assert_eq!(stage.outcomes(), [Undone::Restored, Undone::Restored]);
 }
 
 #[test]
@@ -308,8 +337,8 @@ fn what_is_there_already_is_refused() {
         let mut again = Plan::new();
         again.push(&sample.home(), step.clone());
         let directory = tempfile::tempdir().unwrap();
-        let mut journal = plan::Journal::create(&directory.path().join("again")).unwrap();
-        let mut kernel = plan::Kernel::new().unwrap();
+        let mut journal = Journal::create(&directory.path().join("again")).unwrap();
+        let mut kernel = Kernel::new().unwrap();
         let error = plan::apply(&again, &mut journal, &mut kernel).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
         assert!(matches!(error, ApplyError::Step { why: StepError::Exists { .. }, .. }), "{error:?}");
