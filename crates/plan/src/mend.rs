@@ -2,7 +2,8 @@
 //! parameter that was set to something else.
 //!
 //! It differs from [`crate::reconcile`] in what it leaves alone. A link that is there with other properties stays as it
-//! is, since others rest on it; nothing is taken back that stands.
+//! is, since others rest on it; nothing is taken back that stands. Programs that are there in part, or of another
+//! version, are replaced where they are: other units have their pods in them.
 
 use std::collections::BTreeMap;
 
@@ -43,13 +44,22 @@ pub fn mend(journal: &mut Journal, kernel: &mut Kernel) -> Result<Vec<Drift>, Ap
         }
         let has_its_place = |intent: &&Intent| slot(&intent.placed) == slot(placed);
         let earlier: Vec<Intent> = journal.open_intents().filter(has_its_place).cloned().collect();
-        if !is_repeated(placed, &earlier, journal, kernel)? {
+        if !is_repeated(placed, &earlier, journal, kernel)? && !is_renewed(placed, &state, kernel)? {
             make_room(placed, &earlier, journal, kernel)?;
             apply_step(number, placed, &Prior::Unknown, journal, kernel)?;
         }
         mended.extend(Drift::of(placed, state));
     }
     Ok(mended)
+}
+
+/// Renews what units of others rest on. False: nothing does, and it can be taken back and made anew.
+fn is_renewed(placed: &Placed, state: &StepState, kernel: &mut Kernel) -> Result<bool, ApplyError> {
+    match placed.step.effect().renew(kernel, &placed.place) {
+        Err(why) if *state != StepState::Absent => Err(in_step(placed, why)),
+        // There is no program, as where a process died before it had pinned one: nothing rests on that.
+        renewed => Ok(renewed.unwrap_or(false)),
+    }
 }
 
 /// What a journal was to make: also what a process had taken back that died before it made it again. Each step stands

@@ -102,6 +102,43 @@ fn without_the_check_it_sends_from_any() {
     assert!(!fs::exists(PINS).unwrap(), "nothing is loaded");
 }
 
+/// The node's programs lack the pin of one, as those of a version that did not have it. The next ADD brings it, and
+/// what the others know of the containers that run stays.
+#[track_caller]
+fn check_renewed(conf: &Value, pin: &str) {
+    let Some(scene) = Scene::new() else { return };
+    if !can_run(conf["attach"].as_str().unwrap()) {
+        return;
+    }
+    let addresses = strangers(&scene, conf);
+    let (folder, journal) = (fs::read_dir(PINS).unwrap().next().unwrap(), scene.journal_of_network("pods"));
+    let pin = folder.unwrap().path().join(pin);
+    fs::remove_file(&pin).unwrap();
+    let _ = scene.container("c");
+    let c = scene.add("c", conf);
+    assert!(pin.exists());
+    for to in addresses {
+        assert_eq!(first_to_arrive(&scene, to), b"own", "{conf}, {to}");
+    }
+    scene.assert_reaches("a", &address(&c, 0));
+    assert!(scene.journal_of_network("pods") == journal, "the journal grows");
+    for name in ["a", "b", "c"] {
+        scene.succeed("DEL", name, conf);
+    }
+    assert_eq!(scene.remove_unused().removed, ["pods"]);
+    assert_eq!(fs::read_dir(PINS).map_or(0, Iterator::count), 0, "pins are left");
+}
+
+#[test]
+fn programs_of_which_one_is_missing_keep_their_containers() {
+    check_renewed(&conf("ebpf"), "from_tunnel");
+}
+
+#[test]
+fn a_check_without_its_pin_keeps_its_containers() {
+    check_renewed(&with(conf("bridge"), "anti_spoofing", json!("tcx")), "guard");
+}
+
 #[test]
 fn a_program_that_cannot_be_loaded_has_a_remedy() {
     let Some(scene) = Scene::new() else { return };

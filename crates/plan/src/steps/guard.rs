@@ -56,6 +56,10 @@ impl Effect for LoadGuard<'_> {
         unpin(&self.0.node, past)
     }
 
+    fn renew(&self, kernel: &mut Kernel, place: &Place) -> Result<bool, StepError> {
+        replace_guard(kernel, place, self.0).map(|_| true)
+    }
+
     fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
         let folder = pins::folder(&self.0.node);
         if !guard::is_loaded(&folder) {

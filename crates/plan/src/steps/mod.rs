@@ -85,6 +85,12 @@ pub(crate) trait Effect {
     /// Brings back the state before the step, if what is there now is what the step left.
     fn undo(&self, kernel: &mut Kernel, past: &Past, moved: &MovedBack) -> Result<UndoOutcome, StepError>;
 
+    /// Makes what stands in part, or as another version made it, what the step makes, and keeps what is in it: entries
+    /// of units whose journals would not make them again. False: undo takes nothing from others.
+    fn renew(&self, _kernel: &mut Kernel, _place: &Place) -> Result<bool, StepError> {
+        Ok(false)
+    }
+
     /// What of other programs rests on what the step made, as a phrase: undo of the journal would take it from them.
     fn in_use(&self, _kernel: &mut Kernel, _past: &Past) -> Result<Option<String>, StepError> {
         Ok(None)

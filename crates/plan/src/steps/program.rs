@@ -33,6 +33,10 @@ impl Effect for LoadPrograms<'_> {
         unpin(&self.0.node, past)
     }
 
+    fn renew(&self, kernel: &mut Kernel, place: &Place) -> Result<bool, StepError> {
+        replace_programs(kernel, place, self.0).map(|_| true)
+    }
+
     fn look(&self, _: &mut Kernel, _: &Place, _: &Listing) -> Result<StepState, StepError> {
         let folder = self.0.folder();
         let pins = Program::FORWARD.iter().map(|program| program.pin(&folder));

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use linux::features::Feature;
 use linux::{Mac, Netlink};
 use plan::forwarding::{Guard, Guarded, ProgramAttachment};
-use plan::{Fault, Kernel, Place, Plan, Step, StepState, Undone, by_hand, look, replace_guard};
+use plan::{Fault, Kernel, Place, Plan, Step, StepState, Undone, by_hand, look, mend, replace_guard};
 use testkit::shell;
 
 use crate::node_with_pod::{NodeWithPod, outcomes};
@@ -152,5 +152,35 @@ fn its_program_is_replaced_and_another_format_is_noticed() {
         }
         assert_eq!(guard::has(&folder, &node.entry(0)).unwrap(), None);
         assert_eq!(outcomes(&mut journal), [Undone::Gone, Undone::Restored, Undone::Restored]);
+    }
+}
+
+/// Other units have entries in the guard's maps, and only their own journals know them.
+#[test]
+fn what_it_knows_of_other_units_is_kept_where_it_is_mended() {
+    let Some(node) = Node::new() else { return };
+    for at_once in [true, false] {
+        let plan = node.plan(at_once);
+        let (result, mut journal) = node.0.apply(&plan, Fault::None);
+        result.unwrap();
+        let (folder, mut kernel) = (pins::folder(&node.name()), Kernel::new().unwrap());
+        let theirs = Entry { link: 77, addresses: vec![ip("10.244.1.3")], ..node.entry(7) };
+        guard::add(&folder, &theirs).unwrap();
+        std::fs::remove_file(Program::Guard.pin(&folder)).unwrap();
+        let mended: Vec<_> =
+            mend(&mut journal, &mut kernel).unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(mended, [format!("namespace {0}: the guard of {0} is gone", node.name())]);
+        let states: Vec<_> = plan.steps.iter().map(|step| look(step, &mut kernel).unwrap()).collect();
+        assert_eq!(states, [StepState::So, StepState::So, StepState::So]);
+        assert_eq!(guard::has(&folder, &theirs).unwrap(), Some(true));
+
+        let format = MapHandle::from_pinned_path(folder.join("guard_format")).unwrap();
+        format.update(&[0; 4], &9_u32.to_ne_bytes(), MapFlags::ANY).unwrap();
+        let error = mend(&mut journal, &mut kernel).unwrap_err().to_string();
+        assert!(error.contains("the maps of its guard are of format 9"), "{error}");
+        assert_eq!(guard::has(&folder, &theirs).unwrap(), Some(true));
+        format.update(&[0; 4], &guard::FORMAT.to_ne_bytes(), MapFlags::ANY).unwrap();
+        assert_eq!(mend(&mut journal, &mut kernel).unwrap(), []);
+        assert_eq!(outcomes(&mut journal), [Undone::Restored, Undone::Restored, Undone::Restored]);
     }
 }
