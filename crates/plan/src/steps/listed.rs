@@ -6,7 +6,7 @@ use std::path::Path;
 use bpf::{forward, pins};
 use linux::IfName;
 
-use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing_index, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, ethernet_index, existing_index, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
 use crate::forwarding::{Endpoint, Tunnel, Uplink};
@@ -21,6 +21,11 @@ pub(super) trait Listed: Debug {
     fn node(&self) -> &str;
 
     fn link(&self) -> &IfName;
+
+    /// The index of that link.
+    fn index(&self, kernel: &mut Kernel, place: &Place) -> Result<u32, StepError> {
+        existing_index(kernel, place, self.link())
+    }
 
     /// How it stands in the maps of a folder.
     fn find(&self, folder: &Path, index: u32) -> linux::Result<StepState>;
@@ -50,7 +55,7 @@ pub(super) struct Lists<'s, L>(pub(super) &'s L);
 
 impl<L: Listed> Effect for Lists<'_, L> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
-        let index = existing_index(kernel, place, self.0.link())?;
+        let index = self.0.index(kernel, place)?;
         if self.0.find(&pins::folder(self.0.node()), index)? != StepState::Absent {
             let remedy = "undo the plan that added it".to_owned();
             return Err(StepError::Exists { what: self.0.taken(), remedy });
@@ -210,6 +215,10 @@ impl Listed for Uplink {
 
     fn link(&self) -> &IfName {
         &self.link
+    }
+
+    fn index(&self, kernel: &mut Kernel, place: &Place) -> Result<u32, StepError> {
+        ethernet_index(kernel, place, &self.link)
     }
 
     fn find(&self, folder: &Path, index: u32) -> linux::Result<StepState> {

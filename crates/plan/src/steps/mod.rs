@@ -297,6 +297,17 @@ pub(crate) fn existing(kernel: &mut Kernel, place: &Place, link: &IfName) -> Res
     found.ok_or_else(|| StepError::NoLink { link: link.to_string() })
 }
 
+/// The index of a link at which programs are to read Ethernet headers: from packets without them they would take the
+/// destination from what the sender wrote behind it.
+fn ethernet_index(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<u32, StepError> {
+    let found = existing(kernel, place, link)?;
+    if found.mac.is_none() {
+        let why = format!("packets of link {link} have no Ethernet header, and the programs read one");
+        return Err(StepError::Refused { why });
+    }
+    Ok(found.index)
+}
+
 /// The index of a link that the step needs.
 pub(crate) fn existing_index(kernel: &mut Kernel, place: &Place, link: &IfName) -> Result<u32, StepError> {
     kernel.at(place)?.netlink.index_of(link).map_err(|error| match error.is(Errno::NODEV.raw_os_error()) {

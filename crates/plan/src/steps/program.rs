@@ -5,7 +5,7 @@ use std::path::Path;
 use bpf::forward::{self, NodeConfig, Program, TunnelEnd};
 use bpf::{Attached, Hook, pins};
 
-use super::{Effect, MovedBack, Past, UndoOutcome, absent, existing_index, mistaken};
+use super::{Effect, MovedBack, Past, UndoOutcome, absent, ethernet_index, existing_index, mistaken};
 use crate::entry::{Before, Undone};
 use crate::error::StepError;
 use crate::forwarding::{ProgramAttachment, Programs};
@@ -20,8 +20,10 @@ use crate::{Kernel, Place};
 pub(super) struct LoadPrograms<'s>(pub(super) &'s Programs);
 
 impl Effect for LoadPrograms<'_> {
-    fn before(&self, _: &mut Kernel, _: &Place) -> Result<Before, StepError> {
-        refuse_loaded(&self.0.node)
+    fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
+        let absent = refuse_loaded(&self.0.node)?;
+        ethernet_index(kernel, place, &self.0.wire)?;
+        Ok(absent)
     }
 
     fn act(&self, kernel: &mut Kernel, place: &Place, _: &Before) -> Result<(), StepError> {
@@ -168,7 +170,12 @@ pub(super) struct AttachProgram<'s>(pub(super) &'s ProgramAttachment);
 impl Effect for AttachProgram<'_> {
     fn before(&self, kernel: &mut Kernel, place: &Place) -> Result<Before, StepError> {
         let ProgramAttachment { node, program, link, .. } = self.0;
-        let index = existing_index(kernel, place, link)?;
+        let index = match program {
+            Program::FromWire => ethernet_index(kernel, place, link)?,
+            Program::FromPod | Program::FromNetkit | Program::FromTunnel | Program::Guard => {
+                existing_index(kernel, place, link)?
+            }
+        };
         let opened = kernel.at(place)?;
         if self.attached(opened, index)?.is_some() {
             let what = format!("program {} at link {link}", program.name());

@@ -1,13 +1,15 @@
 //! Programs beside those of others: other programs at the link, a mount that others touched, a namespace that
 //! is gone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bpf::forward::Program;
 use bpf::{Attached, pins};
 use linux::Netlink;
-use plan::forwarding::{ProgramAttachment, Programs};
-use plan::{ApplyError, Fault, Journal, Kernel, Made, Plan, Step, StepError, Survey, Undone};
+use plan::forwarding::{ProgramAttachment, Programs, Uplink};
+use plan::{
+    ApplyError, Fault, Journal, Kernel, Made, Placed, Plan, Step, StepError, Survey, Undone, by_hand,
+};
 use testkit::{dump, require_root, run, shell};
 
 use crate::sample::ifname;
@@ -347,4 +349,33 @@ fn what_is_there_already_is_refused() {
     before.assert_same(&dump(&stage.scene.world.open("home")), "after refusals");
     assert!(stage.outcomes().iter().all(|outcome| *outcome == Undone::Restored));
     stage.scene.assert_as_before("after undo");
+}
+
+/// The programs read an Ethernet header at the front of what arrives.
+#[test]
+fn a_link_without_ethernet_headers_is_refused() {
+    if !require_root() {
+        return;
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return testkit::skip("no tun");
+    }
+    let scene = Scene::with("ip -n HOME tuntap add dev tun9 mode tun");
+    let (sample, mut kernel) = (&scene.sample, Kernel::new().unwrap());
+    let Step::LoadPrograms(programs) = sample.load_programs() else { panic!("it is the step that loads") };
+    let by_tun = Step::LoadPrograms(Programs { wire: ifname("tun9"), ..programs });
+    let mut refused = |step| {
+        let result = by_hand(&Placed { place: sample.home(), step }, &mut kernel);
+        let error = result.map_err(|error| error.to_string()).unwrap_err();
+        assert!(error.contains("packets of link tun9 have no Ethernet header"), "{error}");
+    };
+    refused(by_tun);
+    scene.assert_as_before("after a refusal");
+    let mut loaded = Plan::new();
+    loaded.push(&sample.home(), sample.load_programs());
+    scene.apply(&loaded, Fault::None).unwrap();
+    refused(Step::AddUplink(Uplink { node: sample.node(), link: ifname("tun9") }));
+    refused(sample.attach(Program::FromWire, "tun9"));
+    assert!(scene.undo().0.iter().all(|(_, outcome)| *outcome == Undone::Restored));
+    scene.assert_as_before("after undo");
 }
