@@ -3,11 +3,15 @@
 #ifndef HOSTGAP_ROUTE_BPF_H
 #define HOSTGAP_ROUTE_BPF_H
 
-/* Points the look-up at the tunnel's other end, as if the node itself sent there. */
+/* The kernel's LOOPBACK_IFINDEX: the number of `lo` in every namespace. */
+enum { LOOPBACK_IFINDEX = 1 };
+
+/* Points the look-up at the tunnel's other end, as if the node itself sent there, by whichever link its routes lead: it does so
+ * from `lo`. With BPF_FIB_LOOKUP_OUTPUT a look-up passes over all routes by other links than the one that it names. */
 static __always_inline void aim_at_tunnel(struct bpf_fib_lookup *fib, const struct tunnel *tunnel)
 {
 	fib->family = tunnel->family;
-	fib->ifindex = config.wire;
+	fib->ifindex = LOOPBACK_IFINDEX;
 	__builtin_memset(fib->ipv6_src, 0, sizeof(fib->ipv6_src));
 	__builtin_memcpy(fib->ipv6_dst, tunnel->remote, sizeof(fib->ipv6_dst));
 	if (tunnel->family == AF_INET)
@@ -45,23 +49,27 @@ static __always_inline long find_route(struct __sk_buff *skb, struct bpf_fib_loo
 				       struct route *route)
 {
 	struct tunnel *tunnel = config.tunnel_port ? bpf_map_lookup_elem(&tunnels, to) : NULL;
-	__u32 flags = 0;
+	bool leaves;
 	long result;
 
 	if (tunnel) {
 		route->tunnel = *tunnel;
 		aim_at_tunnel(fib, tunnel);
-		flags = BPF_FIB_LOOKUP_OUTPUT;
 	}
 	/* With a length the kernel says what MTU it found, since Linux 5.12; of one byte, whatever the packet's. */
 	fib->tot_len = 1;
-	result = bpf_fib_lookup(skb, fib, sizeof(*fib), flags);
+	result = bpf_fib_lookup(skb, fib, sizeof(*fib), 0);
 	route->frame_max = config.frame_max;
+	if (result != BPF_FIB_LKUP_RET_SUCCESS && result != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return result;
+	leaves = is_uplink(fib->ifindex);
 	/* Who is the neighbour on another link matters to the kernel alone. IPsec's routes have none. */
-	if (result == BPF_FIB_LKUP_RET_NO_NEIGH && !is_uplink(fib->ifindex))
-		return BPF_FIB_LKUP_RET_SUCCESS;
-	if (result == BPF_FIB_LKUP_RET_SUCCESS && is_uplink(fib->ifindex)) {
+	if (result == BPF_FIB_LKUP_RET_NO_NEIGH)
+		return leaves ? result : BPF_FIB_LKUP_RET_SUCCESS;
+	/* What goes by another link through the tunnel's device has that link's MTU all the same. */
+	if (leaves || tunnel)
 		limit_frame(route, fib->mtu_result);
+	if (leaves) {
 		route->wire = fib->ifindex;
 		__builtin_memcpy(route->macs, fib->dmac, ETH_ALEN);
 		__builtin_memcpy(route->macs + ETH_ALEN, fib->smac, ETH_ALEN);

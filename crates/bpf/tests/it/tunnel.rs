@@ -175,6 +175,34 @@ fn the_rest_goes_through_the_device() {
     assert_eq!((routed.verdict, routed.counted), (Verdict::Pass, vec![Counter::PassRouted]));
 }
 
+/// A node with two cards, of which the one that is no wire leads to the tunnel's other end.
+#[test]
+fn what_the_kernel_routes_by_another_link_goes_through_the_device() {
+    if !can_run() {
+        return;
+    }
+    let node = Node::tunnelled();
+    node.ip(&format!("route add default via {THERE} dev wire"));
+    let [by_default, by_other] = [Ipv4Addr::new(203, 0, 113, 9), Ipv4Addr::new(10, 9, 0, 9)];
+    node.ip("route add 10.9.0.0/16 dev pod2");
+    node.ip(&format!("neighbour add {by_other} lladdr {HOP_MAC} dev pod2"));
+    let device = node.index("tun");
+    for (prefix, remote) in [("10.244.7.0/24", by_default), ("10.244.8.0/24", by_other)] {
+        let tunnel = Tunnel { prefix: prefix.parse().unwrap(), device, remote: remote.into() };
+        add_tunnel(&node.folder, &tunnel).unwrap();
+    }
+    for (to, is_wrapped) in [(Ipv4Addr::new(10, 244, 7, 7), true), (Ipv4Addr::new(10, 244, 8, 7), false)] {
+        let sent = ONE.to(to, b"some bytes");
+        // The first looks the route up.
+        let mut found = ["first", "second"].map(|_| node.send(Program::FromPod, ONE.link, &sent));
+        for found in &mut found {
+            assert_eq!((&found.verdict, &*found.counted), (&Verdict::Redirect, &[][..]), "{to}");
+        }
+        assert_eq!(found[0].frame, sent, "{to}");
+        assert_eq!(found[1].frame != sent, is_wrapped, "{to}");
+    }
+}
+
 #[test]
 fn a_packet_for_a_pod_is_unwrapped() {
     if !can_run() {
