@@ -159,6 +159,12 @@ impl Scene {
         Following::start(source, own, &self.plane.network())
     }
 
+    /// A source that knows Services too.
+    pub(crate) fn follow_services(&self, node: &str, own: Announcement) -> Following {
+        let source = source(node, Some(self.kubeconfig(node)), &self.network());
+        Following::start(KubernetesSource { services: true, ..source }, own, &self.plane.network())
+    }
+
     /// A kubeconfig of the agent's service account, in a file of this name.
     pub(crate) fn kubeconfig(&self, name: &str) -> PathBuf {
         self.plane.kubeconfig(name, &self.token()).unwrap()

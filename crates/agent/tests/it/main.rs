@@ -28,4 +28,5 @@ mod scene;
 mod seen;
 mod services;
 mod shared;
+mod slices;
 mod wireguard;

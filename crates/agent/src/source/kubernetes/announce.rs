@@ -65,7 +65,7 @@ impl Announcer {
         };
         written.map_err(|failure| match failure {
             Failure::Expired => "the API server has forgotten the node".to_owned(),
-            Failure::Unreachable(why) => why,
+            failure => failure.into_words(),
         })
     }
 }

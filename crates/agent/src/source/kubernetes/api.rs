@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::annotations::Changes;
-use super::kind::Kind;
+use super::kind::{Kind, Object};
 use super::node::{NETWORK_UNAVAILABLE, NODES};
 
 /// The name of the program that has written a field, as the API server notes it.
@@ -34,6 +34,18 @@ pub(super) enum Failure {
     Expired,
     /// The API server does not answer, or refuses.
     Unreachable(String),
+    /// What it answers is not of the form that it should have.
+    Garbled(String),
+}
+
+impl Failure {
+    /// The same in words.
+    pub(super) fn into_words(self) -> String {
+        match self {
+            Failure::Expired => "its version is forgotten".to_owned(),
+            Failure::Unreachable(why) | Failure::Garbled(why) => why,
+        }
+    }
 }
 
 /// The path of namespaces in the API, below which most objects are.
@@ -41,9 +53,10 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// A page of a list.
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "R: Kind"))]
 pub(super) struct Page<R> {
     pub(super) metadata: PageMetadata,
-    pub(super) items: Vec<R>,
+    pub(super) items: Vec<Object<R>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -99,7 +112,7 @@ impl Api {
     pub(super) async fn watch<R: Kind>(
         &self,
         version: &str,
-    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<R>>> + use<R>, Failure> {
+    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<Object<R>>>> + use<R>, Failure> {
         let params = WatchParams { label_selector: R::LABELS.map(str::to_owned), ..WatchParams::default() };
         let request = Request::new(R::PATH).watch(&params, version);
         let request = request.expect("the path and the parameters are sound");
@@ -150,6 +163,9 @@ impl Api {
             kube::Error::Api(status) if status.code == 410 => return Failure::Expired,
             kube::Error::Api(status) => {
                 format!("{} answers {}: {}", self.server, status.code, status.message)
+            }
+            kube::Error::SerdeError(error) => {
+                return Failure::Garbled(format!("{}: its answer cannot be read: {error}", self.server));
             }
             // What kube says itself of these two is only that it asked.
             kube::Error::Service(error) => format!("{}: {}", self.server, chain(&*error)),

@@ -1,5 +1,6 @@
 //! A task that lists all objects of a kind and watches them: it goes on where it was after whatever fails.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -11,10 +12,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::api::{Api, Failure};
-use super::kind::Kind;
+use super::kind::{Kind, Object};
 use super::node;
 use super::service::{KeptService, KeptSlice};
 use crate::backoff::Backoff;
+use crate::reason_log::ReasonLog;
 
 /// A watch that ends after so long was well.
 const LASTED: Duration = Duration::from_secs(10);
@@ -49,16 +51,21 @@ pub(super) enum News<K> {
 /// Lists and watches objects of a kind.
 pub(super) struct Follower<R, K> {
     pub(super) kubeconfig: Option<PathBuf>,
-    /// What is kept of one.
-    pub(super) keep: Box<dyn Fn(R) -> Option<K> + Send + Sync>,
+    /// What is kept of one, or why it cannot be read: it is left out then, and named in the log.
+    pub(super) keep: Keep<R, K>,
     /// How it is said.
     pub(super) event: fn(News<K>) -> Event,
     pub(super) events: mpsc::Sender<Event>,
+    /// What was said of those that cannot be read.
+    pub(super) unread: ReasonLog,
 }
+
+/// What is kept of an object, if anything.
+pub(super) type Keep<R, K> = Box<dyn Fn(Object<R>) -> Result<Option<K>, String> + Send + Sync>;
 
 impl<R: Kind, K> Follower<R, K> {
     /// Runs until no listener is left.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         let mut backoff = Backoff::default();
         // The version up to which all is said; none: the list is to be made.
         let mut version = None;
@@ -70,13 +77,18 @@ impl<R: Kind, K> Follower<R, K> {
                 Ok(()) => {}
                 Err(Failure::Expired) => version = None,
                 Err(Failure::Unreachable(why)) => self.say(News::Unreachable(why)).await,
+                Err(Failure::Garbled(why)) => {
+                    // What a watch could not read would come first again, and nothing behind it.
+                    version = None;
+                    self.say(News::Unreachable(why)).await;
+                }
             }
             sleep(backoff.next()).await;
         }
     }
 
     /// Lists if it must, and watches until the watch ends, as each does after some minutes.
-    async fn attempt(&self, version: &mut Option<String>) -> Result<(), Failure> {
+    async fn attempt(&mut self, version: &mut Option<String>) -> Result<(), Failure> {
         let api = Api::connect(self.kubeconfig.as_deref()).await?;
         let is_resumed = version.is_some();
         let from = match version.take() {
@@ -97,6 +109,7 @@ impl<R: Kind, K> Follower<R, K> {
                     return Err(api.failure(kube::Error::Api(status)));
                 }
                 Ok(Ok(Some(event))) => Some(event),
+                Ok(Err(error @ kube::Error::SerdeError(_))) => return Err(api.failure(error)),
                 Err(_) if !is_accepted => None,
                 // Silence ends it, too. An error of the connection is not one of the API server: the next attempt
                 // shows which it is.
@@ -113,11 +126,13 @@ impl<R: Kind, K> Follower<R, K> {
     }
 
     /// Says what an event of a watch is about, and goes on after its version.
-    async fn take(&self, event: WatchEvent<R>, version: &mut String) {
+    async fn take(&mut self, event: WatchEvent<Object<R>>, version: &mut String) {
         *version = match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                let (name, at) = (object.name(), object.version().to_owned());
-                self.say(match (self.keep)(object) {
+                let (name, at) = (object.name.clone(), object.version.clone());
+                let (kept, why) = read((self.keep)(object));
+                self.unread.say_of_many(R::NAME, &BTreeMap::from([(name.as_str(), why)]));
+                self.say(match kept {
                     Some(kept) => News::One(name, kept),
                     None => News::Gone(name),
                 })
@@ -125,8 +140,10 @@ impl<R: Kind, K> Follower<R, K> {
                 at
             }
             WatchEvent::Deleted(object) => {
-                self.say(News::Gone(object.name())).await;
-                object.version().to_owned()
+                let subject = format!("{} {}", R::NAME, object.name);
+                self.unread.retain(|what| what != subject);
+                self.say(News::Gone(object.name)).await;
+                object.version
             }
             WatchEvent::Bookmark(bookmark) => bookmark.metadata.resource_version,
             WatchEvent::Error(_) => return,
@@ -134,27 +151,94 @@ impl<R: Kind, K> Follower<R, K> {
     }
 
     /// Says all of them, and returns the version of the list.
-    async fn list(&self, api: &Api) -> Result<String, Failure> {
-        let mut all = Vec::new();
+    async fn list(&mut self, api: &Api) -> Result<String, Failure> {
+        let (mut all, mut unread) = (Vec::new(), BTreeMap::new());
         let mut token = String::new();
         loop {
             let page = api.list::<R>(&token).await?;
             // A page at a time: what is kept of an object is a small part of it.
-            let kept = page.items.into_iter().filter_map(|object| {
-                let name = object.name();
-                Some((name, (self.keep)(object)?))
-            });
-            all.extend(kept);
+            for object in page.items {
+                let name = object.name.clone();
+                let (kept, why) = read((self.keep)(object));
+                unread.extend(why.map(|why| (name.clone(), why)));
+                all.extend(kept.map(|kept| (name, kept)));
+            }
             token = page.metadata.next;
             if token.is_empty() {
+                self.say_unread(&all, &unread);
                 self.say(News::All(all)).await;
                 return Ok(page.metadata.resource_version);
             }
         }
     }
 
+    /// Says which of a list cannot be read.
+    fn say_unread(&mut self, all: &[(String, K)], unread: &BTreeMap<String, String>) {
+        let well = all.iter().map(|(name, _)| (name.as_str(), None));
+        let unread = unread.iter().map(|(name, why)| (name.as_str(), Some(why.clone())));
+        let whys: BTreeMap<&str, Option<String>> = well.chain(unread).collect();
+        self.unread.say_of_many(R::NAME, &whys);
+        let begin = format!("{} ", R::NAME);
+        self.unread.retain(|what| what.strip_prefix(&begin).is_some_and(|name| whys.contains_key(name)));
+    }
+
     /// That no listener is left is seen at the next attempt.
     async fn say(&self, news: News<K>) {
         let _ = self.events.send((self.event)(news)).await;
+    }
+}
+
+/// What is kept of an object, and what is to be said of one that cannot be read.
+fn read<K>(kept: Result<Option<K>, String>) -> (Option<K>, Option<String>) {
+    match kept {
+        Ok(kept) => (kept, None),
+        Err(why) => (None, Some(format!("it cannot be read, and is left out: {why}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::source::kubernetes::service::EndpointSlice;
+
+    fn follower() -> (Follower<EndpointSlice, KeptSlice>, mpsc::Receiver<Event>) {
+        let (events, said) = mpsc::channel(8);
+        let keep: Keep<EndpointSlice, KeptSlice> = Box::new(|slice| Ok(KeptSlice::of(slice.fields?, "own")));
+        let unread = ReasonLog::default();
+        (Follower { kubeconfig: None, keep, event: Event::Slices, events, unread }, said)
+    }
+
+    fn event(kind: &str, version: &str, endpoints: &Value) -> WatchEvent<Object<EndpointSlice>> {
+        let event = json!({ "type": kind, "object": {
+            "metadata": {
+                "name": "web-x", "namespace": "default", "resourceVersion": version,
+                "labels": { "kubernetes.io/service-name": "web" },
+            },
+            "addressType": "IPv4", "endpoints": endpoints,
+        } });
+        serde_json::from_value(event).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_object_that_cannot_be_read_is_left_out_and_the_watch_goes_on_behind_it() {
+        let (mut follower, mut said) = follower();
+        let mut version = String::new();
+        let well = json!([{ "addresses": ["10.244.1.2"] }]);
+        let news = [("ADDED", "4", &well), ("MODIFIED", "5", &json!(7)), ("MODIFIED", "6", &well)];
+        for (kind, at, endpoints) in news {
+            follower.take(event(kind, at, endpoints), &mut version).await;
+            assert_eq!(version, at);
+            match said.recv().await {
+                Some(Event::Slices(News::One(name, _))) if endpoints == &well => {
+                    assert_eq!(name, "default/web-x");
+                }
+                Some(Event::Slices(News::Gone(name))) if endpoints != &well => {
+                    assert_eq!(name, "default/web-x");
+                }
+                other => panic!("{at}: {other:?}"),
+            }
+        }
     }
 }

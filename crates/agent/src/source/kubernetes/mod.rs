@@ -30,16 +30,18 @@ pub use annotations::PREFIX;
 
 use self::annotations::Names;
 use self::announce::{Announcer, WantedStatus};
-use self::api::{Api, Failure};
+use self::api::Api;
 use self::change::Change;
 use self::cluster_view::ClusterView;
 use self::follow::{Event, Follower};
+use self::kind::Object;
 use self::node::{Kept, Node};
 use self::service::{EndpointSlice, KeptService, KeptSlice, Service};
 use self::services::KnownServices;
 use self::trouble_log::{Subject, TroubleLog};
 use super::LeaseSource;
 use crate::lease::{Announcement, Snapshot};
+use crate::reason_log::ReasonLog;
 
 /// From the first change to the snapshot that has it, so that many changes at once are one.
 const BURST: Duration = Duration::from_millis(20);
@@ -84,8 +86,7 @@ pub async fn delete_namespace(name: &str) -> Result<(), String> {
         match deleted {
             Ok(()) => return Ok(()),
             Err(_) if Instant::now() < until => tokio::time::sleep(AGAIN).await,
-            Err(Failure::Unreachable(why)) => return Err(why),
-            Err(Failure::Expired) => return Err("its version is forgotten".to_owned()),
+            Err(failure) => return Err(failure.into_words()),
         }
     }
 }
@@ -180,11 +181,12 @@ impl Keeper {
         let (own, names) = (node.clone(), self.names.clone());
         let nodes = Follower {
             kubeconfig: kubeconfig.clone(),
-            keep: Box::new(move |node: Node| {
-                Some(Kept::of(node, &own, &names)).filter(|kept| *kept != Kept::Silent)
+            keep: Box::new(move |node: Object<Node>| {
+                Ok(Some(Kept::of(node, &own, &names)).filter(|kept| *kept != Kept::Silent))
             }),
             event: Event::Nodes,
             events: events.clone(),
+            unread: ReasonLog::default(),
         };
         tasks.spawn(nodes.run());
         if !services {
@@ -192,16 +194,18 @@ impl Keeper {
         }
         let of_services = Follower::<Service, KeptService> {
             kubeconfig: kubeconfig.clone(),
-            keep: Box::new(KeptService::of),
+            keep: Box::new(|service| Ok(KeptService::of(service.fields?))),
             event: Event::Services,
             events: events.clone(),
+            unread: ReasonLog::default(),
         };
         tasks.spawn(of_services.run());
         let of_slices = Follower::<EndpointSlice, KeptSlice> {
             kubeconfig,
-            keep: Box::new(move |slice| KeptSlice::of(slice, &node)),
+            keep: Box::new(move |slice| Ok(KeptSlice::of(slice.fields?, &node))),
             event: Event::Slices,
             events: events.clone(),
+            unread: ReasonLog::default(),
         };
         tasks.spawn(of_slices.run());
     }

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::annotations::{Annotations, Names, OfFamily};
-use super::kind::Kind;
+use super::kind::{Kind, Object};
 use super::tunnel;
 use crate::backend::BackendKind;
 use crate::lease::{Announcement, Lease, TunnelData};
@@ -29,10 +29,7 @@ pub(super) struct Node {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Metadata {
-    name: String,
-    resource_version: String,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
 }
@@ -81,26 +78,23 @@ pub(super) struct OwnNode {
 }
 
 impl Kind for Node {
+    const NAME: &'static str = "node";
     const PATH: &'static str = NODES;
     const LABELS: Option<&'static str> = None;
     /// With what a connection may take to begin, an API server behind a silent partition is noticed within half a
     /// minute. Where nodes are many, their kubelets say something more often.
     const SILENCE_MAX: Duration = Duration::from_secs(20);
-
-    fn name(&self) -> String {
-        self.metadata.name.clone()
-    }
-
-    fn version(&self) -> &str {
-        &self.metadata.resource_version
-    }
 }
 
 impl Kept {
     /// What is kept of a node, where `own` is this one's name.
-    pub(super) fn of(node: Node, own: &str, names: &Names) -> Kept {
-        let Node { metadata: Metadata { name, mut annotations, .. }, spec, status } = node;
-        if name == own {
+    pub(super) fn of(node: Object<Node>, own: &str, names: &Names) -> Kept {
+        let is_own = node.name == own;
+        let Node { metadata: Metadata { mut annotations }, spec, status } = match node.fields {
+            Ok(fields) => fields,
+            Err(why) => return Kept::unread(is_own, &why),
+        };
+        if is_own {
             annotations.retain(|name, _| names.has(name));
             let says_so =
                 |condition: &Condition| condition.name == NETWORK_UNAVAILABLE && condition.status == "False";
@@ -110,6 +104,17 @@ impl Kept {
         match annotations.get(&names.managed).is_some_and(|text| text == "true") {
             true => Kept::Peer(lease(&spec, &annotations, names)),
             false => Kept::Silent,
+        }
+    }
+
+    /// What is kept of a node whose object cannot be read: what stands for it may be right.
+    fn unread(is_own: bool, why: &str) -> Kept {
+        let why = format!("its object cannot be read: {why}");
+        match is_own {
+            true => {
+                Kept::Own(OwnNode { pods: Err(why), annotations: Annotations::new(), is_available: false })
+            }
+            false => Kept::Peer(Err(why)),
         }
     }
 }
@@ -189,6 +194,20 @@ mod tests {
             "status": { "conditions": [{ "type": "NetworkUnavailable", "status": "False" }], "images": [] },
         });
         Kept::of(serde_json::from_value(node).unwrap(), "own", &Names::new(PREFIX))
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_read_is_named_and_no_other_is_lost() {
+        let unread = |name: &str| {
+            let node = json!({
+                "metadata": { "name": name, "resourceVersion": "7" },
+                "spec": { "podCIDRs": null },
+            });
+            Kept::of(serde_json::from_value(node).unwrap(), "own", &Names::new(PREFIX))
+        };
+        let Kept::Peer(Err(why)) = unread("other") else { panic!() };
+        assert!(why.starts_with("its object cannot be read: invalid type: null"), "{why}");
+        let Kept::Own(OwnNode { pods: Err(_), .. }) = unread("own") else { panic!() };
     }
 
     const SOUND: [(&str, &str); 4] = [

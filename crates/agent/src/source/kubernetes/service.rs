@@ -18,7 +18,6 @@ const AFFINITY_S: u32 = 10_800;
 /// The fields that are read of a Service.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Service {
-    metadata: Metadata,
     #[serde(default)]
     spec: Spec,
     #[serde(default)]
@@ -26,11 +25,8 @@ pub(super) struct Service {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Metadata {
-    name: String,
     namespace: String,
-    resource_version: String,
     #[serde(default)]
     labels: Labels,
 }
@@ -146,7 +142,8 @@ struct Conditions {
 struct EndpointPort {
     name: Option<String>,
     protocol: Option<String>,
-    port: Option<u16>,
+    /// The API server takes any number here.
+    port: Option<i64>,
 }
 
 /// What is kept of a Service's object: addresses, ports, and how its calls are spread.
@@ -188,37 +185,17 @@ struct KeptEndpoint {
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 
 impl Kind for Service {
+    const NAME: &'static str = "Service";
     const PATH: &'static str = "/api/v1/services";
     const LABELS: Option<&'static str> = Some(LABELS);
     const SILENCE_MAX: Duration = SILENCE_MAX;
-
-    fn name(&self) -> String {
-        self.metadata.full_name()
-    }
-
-    fn version(&self) -> &str {
-        &self.metadata.resource_version
-    }
 }
 
 impl Kind for EndpointSlice {
+    const NAME: &'static str = "EndpointSlice";
     const PATH: &'static str = "/apis/discovery.k8s.io/v1/endpointslices";
     const LABELS: Option<&'static str> = Some(LABELS);
     const SILENCE_MAX: Duration = SILENCE_MAX;
-
-    fn name(&self) -> String {
-        self.metadata.full_name()
-    }
-
-    fn version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
-impl Metadata {
-    fn full_name(&self) -> String {
-        format!("{}/{}", self.namespace, self.name)
-    }
 }
 
 impl KeptService {
@@ -349,7 +326,8 @@ impl KeptSlice {
             Some(KeptEndpoint { address, is_ready, is_leaving, is_on_this_node })
         };
         let port = |EndpointPort { name, protocol, port }: EndpointPort| {
-            Some((name?, protocol_of(protocol.as_deref().unwrap_or("TCP"))?, port?))
+            let number = port.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0);
+            Some((name?, protocol_of(protocol.as_deref().unwrap_or("TCP"))?, number?))
         };
         Some(KeptSlice {
             service,

@@ -241,3 +241,17 @@ fn what_has_no_address_is_left_out() {
     empty["ports"] = Value::Null;
     assert_eq!(kept_slice(empty).unwrap().endpoints, []);
 }
+
+/// The API server takes any number, and kube-proxy leaves such a port out.
+#[test]
+fn a_number_that_is_no_port_is_no_backend() {
+    let with_port = |number: i64| {
+        let mut slice = slice("IPv4", &[endpoint("10.244.1.2", "own", READY)]);
+        slice["ports"][0]["port"] = json!(number);
+        led(dns(), vec![slice])
+    };
+    assert_eq!(with_port(5353)[1], "10.96.0.10:53/tcp to 10.244.1.2:5353");
+    for number in [70_000, 65_536, 0, -1] {
+        assert_eq!(with_port(number)[..2], ["10.96.0.10:53/udp to 10.244.1.2:5353", "10.96.0.10:53/tcp to "]);
+    }
+}
