@@ -17,6 +17,7 @@ mod installed;
 mod joining;
 mod keep;
 mod kubernetes;
+mod lists;
 mod log;
 mod log_lines;
 mod migrate;

@@ -39,9 +39,10 @@ impl Announcer {
             let mut wait = None;
             if let Some(wanted) = wanted {
                 let written = self.write(&wanted).await;
-                if written.is_err() {
-                    wait = Some(backoff.next());
+                if let Err(failure) = &written {
+                    wait = Some(failure.after() + backoff.next());
                 }
+                let written = written.map_err(Failure::into_words);
                 // Without a listener there is nothing left to announce.
                 let _ = self.events.send(Event::Announced(written)).await;
             }
@@ -58,14 +59,8 @@ impl Announcer {
         }
     }
 
-    async fn write(&self, wanted: &WantedStatus) -> Result<(), String> {
-        let written = match Api::connect(self.kubeconfig.as_deref()).await {
-            Ok(api) => api.patch(&self.node, &wanted.changes, wanted.is_available).await,
-            Err(failure) => Err(failure),
-        };
-        written.map_err(|failure| match failure {
-            Failure::Expired => "the API server has forgotten the node".to_owned(),
-            failure => failure.into_words(),
-        })
+    async fn write(&self, wanted: &WantedStatus) -> Result<(), Failure> {
+        let api = Api::connect(self.kubeconfig.as_deref()).await?;
+        api.patch(&self.node, &wanted.changes, wanted.is_available).await
     }
 }

@@ -1,18 +1,24 @@
 //! The calls of the API server that are made: a list of objects in pages, a watch, and a patch of this node.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::Stream;
+use http::Response;
+use http::header::RETRY_AFTER;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, VersionMatch, WatchEvent, WatchParams};
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
 use kube::{Client, Config};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use tower::util::MapResponseLayer;
 
 use super::annotations::Changes;
 use super::kind::{Kind, Object};
@@ -20,8 +26,10 @@ use super::node::{NETWORK_UNAVAILABLE, NODES};
 
 /// The name of the program that has written a field, as the API server notes it.
 const FIELD_MANAGER: &str = "hostgap";
-/// Objects of a page. A node has about 10 kB, most of them its list of images: so a page of them is 1 MB.
-const PAGE: u32 = 100;
+/// The longest wait that an API server is believed: something between it and here may answer in its place.
+const AFTER_MAX: Duration = Duration::from_secs(60);
+/// What an API server gives as the cause if its cache has not come up to the version that is asked for.
+const TOO_NEW: &str = "ResourceVersionTooLarge";
 /// For the beginning of a connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// For an answer. An API server that starts again or has too much to do is slow for a while.
@@ -34,6 +42,10 @@ pub(super) enum Failure {
     Expired,
     /// The API server does not answer, or refuses.
     Unreachable(String),
+    /// The API server has too much to do, and says after which time to ask again.
+    Busy(String, Duration),
+    /// The API server does not know the version that is asked for: it has not come up to it, or its store was put back.
+    Behind(String),
     /// What it answers is not of the form that it should have.
     Garbled(String),
 }
@@ -43,13 +55,36 @@ impl Failure {
     pub(super) fn into_words(self) -> String {
         match self {
             Failure::Expired => "its version is forgotten".to_owned(),
-            Failure::Unreachable(why) | Failure::Garbled(why) => why,
+            Failure::Unreachable(why)
+            | Failure::Busy(why, _)
+            | Failure::Behind(why)
+            | Failure::Garbled(why) => why,
+        }
+    }
+
+    /// How long it is not to be asked again.
+    pub(super) fn after(&self) -> Duration {
+        match self {
+            Failure::Busy(_, after) => *after,
+            Failure::Expired | Failure::Unreachable(_) | Failure::Behind(_) | Failure::Garbled(_) => {
+                Duration::ZERO
+            }
         }
     }
 }
 
 /// The path of namespaces in the API, below which most objects are.
 const NAMESPACES: &str = "/api/v1/namespaces";
+
+/// What of a list is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part<'a> {
+    /// A page of the list as it is now: the first one, or that at a token. After a restart of this program, or at
+    /// another API server, it never goes back in time.
+    Page(&'a str),
+    /// All of it, as an API server has it in its cache, but not older than a version.
+    NotOlderThan(&'a str),
+}
 
 /// A page of a list.
 #[derive(Debug, Deserialize)]
@@ -73,6 +108,8 @@ pub(super) struct Api {
     client: Client,
     /// Its address, for texts.
     server: String,
+    /// After how many seconds it was last asked to be asked again; 0: it was not.
+    after_s: Arc<AtomicU64>,
 }
 
 impl Api {
@@ -90,20 +127,29 @@ impl Api {
         // The callers try again, and want to know meanwhile.
         config.default_retry = false;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = Client::try_from(config).map_err(|error| Failure::Unreachable(chain(&error)))?;
-        Ok(Api { client, server })
+        let after_s = Arc::<AtomicU64>::default();
+        let said = Arc::clone(&after_s);
+        // Of an answer that is an error, what the client gives has no headers.
+        let listen = MapResponseLayer::new(move |response: Response<_>| {
+            let header = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let seconds = header.and_then(|text| text.parse().ok()).unwrap_or(0);
+            said.store(seconds, Ordering::Relaxed);
+            response
+        });
+        let builder = ClientBuilder::try_from(config).map_err(|error| Failure::Unreachable(chain(&error)))?;
+        Ok(Api { client: builder.with_layer(&listen).build(), server, after_s })
     }
 
-    /// A page of the list of all objects of a kind: the first one, or that at a token.
-    ///
-    /// The list is consistent, not what a cache of the API server has: after a restart of this program, or at another
-    /// API server, it never goes back in time.
-    pub(super) async fn list<R: Kind>(&self, token: &str) -> Result<Page<R>, Failure> {
-        let mut params = ListParams::default().limit(PAGE);
+    /// A part of the list of all objects of a kind.
+    pub(super) async fn list<R: Kind>(&self, part: Part<'_>) -> Result<Page<R>, Failure> {
+        let mut params = match part {
+            Part::Page("") => ListParams::default().limit(R::PAGE),
+            Part::Page(token) => ListParams::default().limit(R::PAGE).continue_token(token),
+            Part::NotOlderThan(version) => {
+                ListParams::default().at(version).matching(VersionMatch::NotOlderThan)
+            }
+        };
         params.label_selector = R::LABELS.map(str::to_owned);
-        if !token.is_empty() {
-            params = params.continue_token(token);
-        }
         let request = Request::new(R::PATH).list(&params).expect("the path and the parameters are sound");
         self.in_time(self.client.request(request)).await
     }
@@ -162,7 +208,15 @@ impl Api {
         let why = match error {
             kube::Error::Api(status) if status.code == 410 => return Failure::Expired,
             kube::Error::Api(status) => {
-                format!("{} answers {}: {}", self.server, status.code, status.message)
+                let why = format!("{} answers {}: {}", self.server, status.code, status.message);
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                if causes.into_iter().any(|cause| cause.reason == TOO_NEW) {
+                    return Failure::Behind(why);
+                }
+                match self.after_s.swap(0, Ordering::Relaxed) {
+                    0 => why,
+                    seconds => return Failure::Busy(why, AFTER_MAX.min(Duration::from_secs(seconds))),
+                }
             }
             kube::Error::SerdeError(error) => {
                 return Failure::Garbled(format!("{}: its answer cannot be read: {error}", self.server));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::mem;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::api::{Api, Failure};
 use super::kind::{Kind, Object};
+use super::listing::{Known, Listing};
 use super::node;
 use super::service::{KeptService, KeptSlice};
 use crate::backoff::Backoff;
@@ -60,6 +62,16 @@ pub(super) struct Follower<R, K> {
     pub(super) unread: ReasonLog,
 }
 
+/// How far a follower is.
+struct Progress<K> {
+    /// The version up to which all is said; none: the list is to be made.
+    version: Option<String>,
+    /// What the list is to have, if there was one before.
+    known: Option<Known>,
+    /// The list that is being made.
+    listing: Listing<K>,
+}
+
 /// What is kept of an object, if anything.
 pub(super) type Keep<R, K> = Box<dyn Fn(Object<R>) -> Result<Option<K>, String> + Send + Sync>;
 
@@ -67,35 +79,35 @@ impl<R: Kind, K> Follower<R, K> {
     /// Runs until no listener is left.
     pub(super) async fn run(mut self) {
         let mut backoff = Backoff::default();
-        // The version up to which all is said; none: the list is to be made.
-        let mut version = None;
+        let mut progress = Progress::default();
         while !self.events.is_closed() {
             let begun = Instant::now();
-            match self.attempt(&mut version).await {
+            let mut after = Duration::ZERO;
+            match self.attempt(&mut progress).await {
                 // A watch that lasted is no failure: another one follows at once, however often that happens.
                 Ok(()) if begun.elapsed() >= LASTED => backoff = Backoff::default(),
                 Ok(()) => {}
-                Err(Failure::Expired) => version = None,
-                Err(Failure::Unreachable(why)) => self.say(News::Unreachable(why)).await,
-                Err(Failure::Garbled(why)) => {
-                    // What a watch could not read would come first again, and nothing behind it.
-                    version = None;
-                    self.say(News::Unreachable(why)).await;
+                Err(failure) => {
+                    after = failure.after();
+                    progress.note(&failure);
+                    if !matches!(failure, Failure::Expired) {
+                        self.say(News::Unreachable(failure.into_words())).await;
+                    }
                 }
             }
-            sleep(backoff.next()).await;
+            sleep(after + backoff.next()).await;
         }
     }
 
     /// Lists if it must, and watches until the watch ends, as each does after some minutes.
-    async fn attempt(&mut self, version: &mut Option<String>) -> Result<(), Failure> {
+    async fn attempt(&mut self, progress: &mut Progress<K>) -> Result<(), Failure> {
         let api = Api::connect(self.kubeconfig.as_deref()).await?;
-        let is_resumed = version.is_some();
-        let from = match version.take() {
+        let is_resumed = progress.version.is_some();
+        let from = match progress.version.take() {
             Some(version) => version,
-            None => self.list(&api).await?,
+            None => self.list(&api, progress).await?,
         };
-        let from = version.insert(from);
+        let from = progress.version.insert(from);
         let mut watch = pin!(api.watch::<R>(from).await?);
         // One that goes on where another ended may be answered with a version that is forgotten, and only then.
         let mut is_accepted = !is_resumed;
@@ -151,24 +163,16 @@ impl<R: Kind, K> Follower<R, K> {
     }
 
     /// Says all of them, and returns the version of the list.
-    async fn list(&mut self, api: &Api) -> Result<String, Failure> {
-        let (mut all, mut unread) = (Vec::new(), BTreeMap::new());
-        let mut token = String::new();
+    async fn list(&mut self, api: &Api, progress: &mut Progress<K>) -> Result<String, Failure> {
+        let Progress { known, listing, .. } = progress;
         loop {
-            let page = api.list::<R>(&token).await?;
-            // A page at a time: what is kept of an object is a small part of it.
-            for object in page.items {
-                let name = object.name.clone();
-                let (kept, why) = read((self.keep)(object));
-                unread.extend(why.map(|why| (name.clone(), why)));
-                all.extend(kept.map(|kept| (name, kept)));
-            }
-            token = page.metadata.next;
-            if token.is_empty() {
-                self.say_unread(&all, &unread);
-                self.say(News::All(all)).await;
-                return Ok(page.metadata.resource_version);
-            }
+            let page = api.list::<R>(listing.next::<R>(known.as_ref())).await?;
+            let Some(version) = listing.take(page, &self.keep) else { continue };
+            let Listing { all, unread, objects, .. } = mem::take(listing);
+            *known = Some(Known { version: version.clone(), objects });
+            self.say_unread(&all, &unread);
+            self.say(News::All(all)).await;
+            return Ok(version);
         }
     }
 
@@ -185,6 +189,31 @@ impl<R: Kind, K> Follower<R, K> {
     /// That no listener is left is seen at the next attempt.
     async fn say(&self, news: News<K>) {
         let _ = self.events.send((self.event)(news)).await;
+    }
+}
+
+impl<K> Default for Progress<K> {
+    fn default() -> Progress<K> {
+        Progress { version: None, known: None, listing: Listing::default() }
+    }
+}
+
+impl<K> Progress<K> {
+    /// What follows from a failure for where to go on.
+    fn note(&mut self, failure: &Failure) {
+        match failure {
+            Failure::Unreachable(_) | Failure::Busy(..) => {}
+            // A token is forgotten as a version is. What a watch could not read would come first again, and nothing
+            // behind it.
+            Failure::Expired | Failure::Garbled(_) => {
+                self.listing = Listing::default();
+                if let (Some(version), Some(known)) = (self.version.take(), &mut self.known) {
+                    known.version = version;
+                }
+            }
+            // It may be that no API server will ever know it: their store was put back to an earlier state.
+            Failure::Behind(_) => self.known = None,
+        }
     }
 }
 

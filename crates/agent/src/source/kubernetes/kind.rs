@@ -15,6 +15,8 @@ pub(super) trait Kind: Clone + Debug + DeserializeOwned + Send + 'static {
     const PATH: &'static str;
     /// Which of them, as a selector of labels.
     const LABELS: Option<&'static str>;
+    /// Objects of a page of a list: some 1 MB.
+    const PAGE: u32;
     /// A watch that has had no event for so long is opened again, on another connection: the other end of this one may
     /// be gone without a sign. Where there was none to report, that costs one request.
     const SILENCE_MAX: Duration;

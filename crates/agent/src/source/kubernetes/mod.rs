@@ -11,6 +11,7 @@ mod change;
 mod cluster_view;
 mod follow;
 mod kind;
+mod listing;
 mod node;
 mod service;
 mod services;

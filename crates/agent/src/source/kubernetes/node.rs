@@ -81,6 +81,8 @@ impl Kind for Node {
     const NAME: &'static str = "node";
     const PATH: &'static str = NODES;
     const LABELS: Option<&'static str> = None;
+    /// A node has about 10 kB, most of them its list of images.
+    const PAGE: u32 = 100;
     /// With what a connection may take to begin, an API server behind a silent partition is noticed within half a
     /// minute. Where nodes are many, their kubelets say something more often.
     const SILENCE_MAX: Duration = Duration::from_secs(20);

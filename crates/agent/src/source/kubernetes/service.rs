@@ -181,6 +181,8 @@ struct KeptEndpoint {
     is_on_this_node: bool,
 }
 
+/// A Service and an EndpointSlice of a few endpoints have about 2 kB.
+const PAGE: u32 = 500;
 /// Services are quiet on many clusters, and nodes are watched beside them.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 
@@ -188,6 +190,7 @@ impl Kind for Service {
     const NAME: &'static str = "Service";
     const PATH: &'static str = "/api/v1/services";
     const LABELS: Option<&'static str> = Some(LABELS);
+    const PAGE: u32 = PAGE;
     const SILENCE_MAX: Duration = SILENCE_MAX;
 }
 
@@ -195,6 +198,7 @@ impl Kind for EndpointSlice {
     const NAME: &'static str = "EndpointSlice";
     const PATH: &'static str = "/apis/discovery.k8s.io/v1/endpointslices";
     const LABELS: Option<&'static str> = Some(LABELS);
+    const PAGE: u32 = PAGE;
     const SILENCE_MAX: Duration = SILENCE_MAX;
 }
 
