@@ -123,6 +123,11 @@ pub enum Undecided {
     Node(String),
 }
 
+impl Undecided {
+    /// Where Services are to be led, it is not known which.
+    pub(crate) const SERVICES: Undecided = Undecided::Unsaid("Services there are");
+}
+
 /// The name of the unit's part that leads packets to this peer.
 pub fn part_of(peer: &str) -> String {
     part_named(PEER_PART, peer)

@@ -279,13 +279,16 @@ impl KeptNode {
         if decided.network.backend.is(BackendKind::AwsVpc) {
             found.cloud.check_own(snapshot.own.iter())?;
         }
-        match kept.failed.get(NODE_PART) {
-            Some(error) => Err(error.to_string()),
-            None => {
-                self.write_files(snapshot, decided)?;
-                self.note_runtimes()
-            }
+        if let Some(error) = kept.failed.get(NODE_PART) {
+            return Err(error.to_string());
         }
+        let unserved = self.unserved(snapshot, kept);
+        if self.installed.is_none() {
+            unserved.clone()?;
+        }
+        self.write_files(snapshot, decided)?;
+        self.note_runtimes()?;
+        unserved
     }
 
     /// The network's configuration. Where it makes no sense any more, what it said before holds.

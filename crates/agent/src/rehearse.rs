@@ -7,7 +7,7 @@ use node::Home;
 use plan::Plan;
 
 use crate::cloud::{self, Preview, Wish};
-use crate::desired::{Desired, DesiredPeer, Node, desired, wish};
+use crate::desired::{Desired, DesiredPeer, Node, Undecided, desired, wish};
 use crate::installation::{check_environment, installation};
 use crate::keep::{ProbeResults, network_of, node};
 use crate::keys;
@@ -55,6 +55,9 @@ pub(crate) fn rehearse(settings: &Settings, home: &Home, snapshot: &Snapshot) ->
         format!("it could not {error}{}", remedy.unwrap_or_default())
     })?;
     let (network, wanted) = wanted(settings, home, snapshot, &ProbeResults::default())?;
+    if settings.services.is_some() && snapshot.services.is_none() {
+        return Err(Undecided::SERVICES.to_string());
+    }
     check_environment(home, &settings.subnet_env, &settings.network)?;
     let Some(dirs) = &settings.runtime else { return Ok(()) };
     let facts = features::probe().map_err(|error| error.to_string())?;

@@ -10,7 +10,7 @@ use super::change_log::Saying;
 use super::{KeptNode, ProbeResults};
 use crate::backend::AWS_VPC;
 use crate::cloud::View;
-use crate::desired::{Desired, PROGRAMS_PART, SERVICES_PART, is_of_service, service_part_of};
+use crate::desired::{Desired, PROGRAMS_PART, SERVICES_PART, Undecided, is_of_service, service_part_of};
 use crate::lease::Snapshot;
 use crate::offload::{Offload, Offloads};
 use crate::reason_log::said_together;
@@ -145,6 +145,25 @@ impl KeptNode {
             failed: failed.collect(),
             why_not: why_not(SERVICES_PART),
         });
+    }
+
+    /// Whether calls of Services are led, where they are to be. A pod that starts on a node on which nothing leads them
+    /// finds not even the cluster's DNS.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn unserved(&self, snapshot: &Snapshot, kept: &Kept) -> Result<(), String> {
+        if self.settings.services.is_none() {
+            return Ok(());
+        }
+        if let Some(error) = kept.failed.get(SERVICES_PART) {
+            return Err(error.to_string());
+        }
+        let stand = || self.keeper.parts().keys().any(|part| is_of_service(part));
+        if snapshot.services.is_none() && !stand() {
+            return Err(Undecided::SERVICES.to_string());
+        }
+        Ok(())
     }
 
     /// Writes down how the cloud's tables are, and says what is not as it should be there.

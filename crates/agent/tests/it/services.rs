@@ -203,12 +203,21 @@ fn what_the_api_server_says_of_services_is_led() {
         set_condition: false,
         services: true,
     };
-    let mut agent = node.start(source.clone());
-    // The node is in the network also where the agent may not see Services.
+    let (mut agent, is_ready) =
+        Agent::begin(node.netns.try_clone().unwrap(), node.settings(), node.home(), source.clone());
+    // Where the agent may not see Services, no pod is to start: the node is not ready.
     let forbidden =
         |why: &String| why.contains("the Services are not watched") && why.contains("is forbidden");
-    agent.until("forbidden", |status| status.source_unreachable.as_ref().is_some_and(forbidden));
+    let is_undecided = |status: &Status| {
+        status.undecided.as_deref() == Some("the lease source has not said yet which Services there are")
+    };
+    agent.until("forbidden", |status| {
+        status.source_unreachable.as_ref().is_some_and(forbidden) && is_undecided(status)
+    });
+    assert!(!node.settings().subnet_env.exists() && is_ready.try_recv().is_err());
     scene.give_rights_for_services();
+    is_ready.recv_timeout(PATIENCE).unwrap();
+    assert!(node.settings().subnet_env.exists());
 
     // The API server's own, at which it answers.
     let own = socket("10.96.0.1:443");
@@ -328,6 +337,35 @@ fn services_that_are_led_unseen_are_not_led_a_second_time() {
     let agent = node.start(source());
     agent.until("led again", is_led);
     assert_eq!(services::met(&node.folder(), node.cgroup.path()).unwrap(), AddressCall::ALL);
+}
+
+/// As in a rollout, which stops at a node whose next agent is not ready.
+#[test]
+fn an_agent_that_waits_is_not_ready_before_it_knows_the_services() {
+    let Some(node) = Node::new(None) else { return };
+    let (say, receiver) = watch::channel(Snapshot::default());
+    let mut snapshot = Snapshot {
+        network: Some(json!({ "Network": "10.0.0.0/8", "Backend": { "Type": "host-gw" } })),
+        own: ["10.1.2.0/24".parse::<ipnet::IpNet>().unwrap()].into_iter().collect(),
+        services: Some(thousand().into_iter().take(1).collect()),
+        ..Snapshot::default()
+    };
+    say.send_replace(snapshot.clone());
+    let mut changed = receiver.clone();
+    changed.mark_changed();
+    let agent = node.start(ScriptedSource(changed));
+    agent.until("led", |status| status.services.as_ref().is_some_and(|services| services.total == 1));
+
+    let services = snapshot.services.take();
+    let (say, receiver) = watch::channel(snapshot.clone());
+    let settings = Settings { waits: true, ..node.settings() };
+    let netns = node.netns.try_clone().unwrap();
+    let (mut next, _ready) = Agent::begin(netns, settings, node.home(), ScriptedSource(receiver));
+    next.until_said(&["not ready: the lease source has not said yet which Services there are"]);
+    say.send_replace(Snapshot { services, ..snapshot });
+    next.until_said(&["ready: this agent could take the network over"]);
+    next.stop().unwrap();
+    drop(agent);
 }
 
 /// The journals of what stands, by their paths: one for each Service.
