@@ -24,6 +24,7 @@ pub(crate) use self::cloud::wish;
 pub(crate) use self::flannel_tunnel::FLANNEL_PART;
 use self::nets::Nets;
 pub use self::programs::PROGRAMS_PART;
+pub(crate) use self::services::leads;
 pub use self::services::{SERVICES_PART, ServicesPlace, is_of_service, service_part_of};
 use crate::backend::BackendKind;
 use crate::cloud::View;

@@ -4,6 +4,7 @@ mod change;
 mod change_log;
 mod notes;
 mod renewal;
+mod unled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -20,6 +21,7 @@ use tracing::{info, warn};
 
 use self::change::BackendSince;
 use self::change_log::ChangeLog;
+use self::unled::Unled;
 use crate::backend::BackendKind;
 use crate::cloud::{View, Wish};
 use crate::desired::{
@@ -61,6 +63,8 @@ pub(crate) struct KeptNode {
     facts: Option<Facts>,
     /// The configuration that is installed for container runtimes, and the files.
     installed: Option<(node::Network, InstalledFiles)>,
+    /// What led calls of the lease source's own Service, while it does not.
+    unled: Unled,
     /// How many repairs in the cloud are in the status.
     repaired_in_cloud: usize,
 }
@@ -147,6 +151,7 @@ impl KeptNode {
             has_failed: false,
             facts: None,
             installed: None,
+            unled: Unled::default(),
             repaired_in_cloud: 0,
         };
         node.renew_programs();
@@ -181,9 +186,11 @@ impl KeptNode {
             targets: wanted.targets.clone(),
             tunnels: if self.settings.tests_offload { wanted.tunnels.clone() } else { Tunnels::new() },
         });
-        let parts = decided
-            .as_ref()
-            .map_or_else(|_| self.keeper.parts().clone(), |decided| decided.wanted.parts.clone());
+        let mut parts = match &decided {
+            Ok(decided) => decided.wanted.parts.clone(),
+            Err(_) => self.unled.beside(self.keeper.parts(), snapshot).into_owned(),
+        };
+        self.unled.leave_out(&mut parts, snapshot, decided.is_ok());
         let kept = self.keeper.keep(&parts, &mut self.kernel).map_err(|error| error.to_string());
         let has_changed = kept.as_ref().map_or(true, |kept| self.note_changes(kept));
         self.has_failed = kept.as_ref().is_ok_and(|kept| kept.failed.contains_key(NODE_PART));
@@ -232,7 +239,8 @@ impl KeptNode {
         self.status.backend = Some(network.backend.kind.clone());
         self.status.public_key = node.tunnel_key.as_ref().map(|key| key.public.to_string());
         self.status.pods = snapshot.own.iter().map(|net| net.to_string()).collect();
-        let wanted = desired(&node, &network, snapshot, self.keeper.parts());
+        let standing = self.unled.beside(self.keeper.parts(), snapshot);
+        let wanted = desired(&node, &network, snapshot, &standing);
         // The cloud is not to have what this node cannot.
         let wish = wanted.as_ref().ok().and_then(|_| wish(&node, &network, snapshot));
         let announced = (Some(announcement(&node, &network, self.keeper.parts())), wish);

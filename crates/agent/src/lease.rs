@@ -1,6 +1,7 @@
 //! Which node has which prefixes of pods, and how it is reached: what a lease source knows, in flannel's words.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use datapath::{Addresses, Prefixes};
@@ -91,6 +92,9 @@ pub struct Snapshot {
     pub others: BTreeMap<String, Result<Lease, String>>,
     /// The cluster's Services; `None`: the source does not know them, or not yet.
     pub services: Option<Services>,
+    /// Where the source calls in vain. If that is a Service, its calls are to be left to the node: what is known of it
+    /// may be what leads them astray.
+    pub unled: Option<SocketAddr>,
     /// Why the source cannot be asked at the moment; what it said last is above.
     pub unreachable: Option<String>,
 }

@@ -2,12 +2,12 @@
 //! one that is touched.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use datapath::Addresses;
-use plan::forwarding::{Service, ServiceAddress, ServiceAttachment, ServiceEntry, ServicePrograms};
-use plan::{Place, Plan, Step};
+use plan::forwarding::{Protocol, Service, ServiceAddress, ServiceAttachment, ServiceEntry, ServicePrograms};
+use plan::{Place, Placed, Plan, Step};
 
 use super::part_named;
 use crate::lease::Services;
@@ -35,6 +35,13 @@ pub fn service_part_of(service: &str) -> String {
 /// Whether a part is of a Service.
 pub fn is_of_service(part: &str) -> bool {
     part.starts_with(SERVICE_PART)
+}
+
+/// Whether a step leads calls of an address by TCP.
+pub(crate) fn leads(placed: &Placed, at: SocketAddr) -> bool {
+    let led =
+        |entry: &ServiceEntry| (entry.service.at.protocol, entry.service.at.address, entry.service.at.port);
+    matches!(&placed.step, Step::ReplaceService(entry) if led(entry) == (Protocol::Tcp, at.ip(), at.port()))
 }
 
 /// The parts for what the source says of Services. As long as it says nothing, what stands of them stays.

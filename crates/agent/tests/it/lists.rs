@@ -101,8 +101,7 @@ async fn follow(answers: Vec<Answer>, wanted: &[&str]) -> Vec<(String, Instant)>
     })
     .await;
     server_task.abort();
-    let asked = script.asked.lock().unwrap().clone();
-    asked
+    script.asked.lock().unwrap().clone()
 }
 
 /// Whether a question is a watch, a page at a token, or all that is not older than a version.

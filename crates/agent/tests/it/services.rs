@@ -145,6 +145,18 @@ impl Drop for Node {
     }
 }
 
+/// The node `own` in a cluster, with Services.
+fn source(scene: &Scene) -> KubernetesSource {
+    KubernetesSource {
+        node: "own".to_owned(),
+        kubeconfig: Some(scene.kubeconfig("own")),
+        network: scene.network(),
+        annotation_prefix: PREFIX.to_owned(),
+        set_condition: false,
+        services: true,
+    }
+}
+
 fn socket(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
@@ -195,14 +207,7 @@ fn what_the_api_server_says_of_services_is_led() {
     let Some(node) = Node::new(Some(Netns::open_path(&netns).unwrap())) else { return };
     scene.create(PORT, &[with_pods("own", &["10.1.2.0/24"])]);
     scene.set_network(&json!({ "Network": "10.0.0.0/8", "Backend": { "Type": "host-gw" } }));
-    let source = KubernetesSource {
-        node: "own".to_owned(),
-        kubeconfig: Some(scene.kubeconfig("own")),
-        network: scene.network(),
-        annotation_prefix: PREFIX.to_owned(),
-        set_condition: false,
-        services: true,
-    };
+    let source = source(&scene);
     let (mut agent, is_ready) =
         Agent::begin(node.netns.try_clone().unwrap(), node.settings(), node.home(), source.clone());
     // Where the agent may not see Services, no pod is to start: the node is not ready.
@@ -337,6 +342,49 @@ fn services_that_are_led_unseen_are_not_led_a_second_time() {
     let agent = node.start(source());
     agent.until("led again", is_led);
     assert_eq!(services::met(&node.folder(), node.cgroup.path()).unwrap(), AddressCall::ALL);
+}
+
+/// As where the only node of a control plane has got another address while no agent ran.
+#[test]
+fn calls_of_an_api_server_that_are_led_astray_are_left_to_the_node() {
+    let Some(scene) = Scene::new() else { return };
+    scene.give_rights_for_services();
+    let netns = NetnsPath::new(scene.plane.network().to_str().unwrap()).unwrap();
+    let Some(node) = Node::new(Some(Netns::open_path(&netns).unwrap())) else { return };
+    let network = json!({ "Network": "10.0.0.0/8", "Backend": { "Type": "host-gw" } });
+    scene.create(PORT, &[with_pods("own", &["10.1.2.0/24"])]);
+    scene.set_network(&network);
+    let at = ServiceAddress { address: [10, 96, 0, 1].into(), port: 443, protocol: Protocol::Tcp };
+    let astray = Service { at, affinity_s: 0, backends: [socket("192.0.2.1:9")].into() };
+    let (say, mut receiver) = watch::channel(Snapshot::default());
+    say.send_replace(Snapshot {
+        network: Some(network),
+        own: ["10.1.2.0/24".parse::<ipnet::IpNet>().unwrap()].into_iter().collect(),
+        services: Some([("default/kubernetes".to_owned(), Arc::new(vec![astray]))].into()),
+        ..Snapshot::default()
+    });
+    receiver.mark_changed();
+    let mut before = node.start(ScriptedSource(receiver));
+    node.until_found(&at, "192.0.2.1:9");
+    before.stop().unwrap();
+
+    let source = source(&scene);
+    let kubeconfig = source.kubeconfig.clone().unwrap();
+    let text = std::fs::read_to_string(&kubeconfig).unwrap();
+    std::fs::write(&kubeconfig, text.replace("https://192.0.2.1:6443", "https://10.96.0.1:443")).unwrap();
+    let netns = node.netns.try_clone().unwrap();
+    let (mut agent, is_ready) = Agent::begin(netns, node.settings(), node.home(), source);
+    node.until_found(&at, "none");
+    // As kube-proxy has it, which has heard of the new address.
+    run(&node.netns, "ip", &["route", "add", "10.96.0.0/16", "dev", "lo"]);
+    let rules = "add table ip proxy
+        add chain ip proxy out { type nat hook output priority -100; }
+        add rule ip proxy out ip daddr 10.96.0.1 tcp dport 443 dnat to 192.0.2.1:6443";
+    run(&node.netns, "nft", &[&rules.replace('\n', ";")]);
+    node.until_found(&at, "192.0.2.1:6443");
+    is_ready.recv_timeout(PATIENCE).unwrap();
+    agent.until("watched", |status| status.source_unreachable.is_none());
+    agent.stop().unwrap();
 }
 
 /// As in a rollout, which stops at a node whose next agent is not ready.

@@ -297,6 +297,7 @@ impl Task<'_> {
             own_missing: self.warned.clone().filter(|_| self.held.families().is_empty()),
             others: self.view.others(own, public),
             services: None,
+            unled: None,
             unreachable: self.trouble.clone(),
         };
         self.snapshots.send_if_modified(|published| {

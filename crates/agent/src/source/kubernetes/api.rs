@@ -1,13 +1,14 @@
 //! The calls of the API server that are made: a list of objects in pages, a watch, and a patch of this node.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::Stream;
-use http::Response;
 use http::header::RETRY_AFTER;
+use http::{Response, Uri};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, VersionMatch, WatchEvent, WatchParams};
@@ -40,8 +41,12 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 pub(super) enum Failure {
     /// The version from which to go on is forgotten (410): the list is to be made again.
     Expired,
-    /// The API server does not answer, or refuses.
-    Unreachable(String),
+    /// It cannot be asked: what says where and as whom cannot be used.
+    Unasked(String),
+    /// It does not answer, at the address that was called, if that is one and no name.
+    Silent(String, Option<SocketAddr>),
+    /// The API server refuses.
+    Refused(String),
     /// The API server has too much to do, and says after which time to ask again.
     Busy(String, Duration),
     /// The API server does not know the version that is asked for: it has not come up to it, or its store was put back.
@@ -55,7 +60,9 @@ impl Failure {
     pub(super) fn into_words(self) -> String {
         match self {
             Failure::Expired => "its version is forgotten".to_owned(),
-            Failure::Unreachable(why)
+            Failure::Unasked(why)
+            | Failure::Silent(why, _)
+            | Failure::Refused(why)
             | Failure::Busy(why, _)
             | Failure::Behind(why)
             | Failure::Garbled(why) => why,
@@ -66,9 +73,12 @@ impl Failure {
     pub(super) fn after(&self) -> Duration {
         match self {
             Failure::Busy(_, after) => *after,
-            Failure::Expired | Failure::Unreachable(_) | Failure::Behind(_) | Failure::Garbled(_) => {
-                Duration::ZERO
-            }
+            Failure::Expired
+            | Failure::Unasked(_)
+            | Failure::Silent(..)
+            | Failure::Refused(_)
+            | Failure::Behind(_)
+            | Failure::Garbled(_) => Duration::ZERO,
         }
     }
 }
@@ -106,8 +116,10 @@ pub(super) struct PageMetadata {
 /// A connection to the API server.
 pub(super) struct Api {
     client: Client,
-    /// Its address, for texts.
+    /// Where it is, for texts.
     server: String,
+    /// The same, if that is an address.
+    at: Option<SocketAddr>,
     /// After how many seconds it was last asked to be asked again; 0: it was not.
     after_s: Arc<AtomicU64>,
 }
@@ -119,7 +131,7 @@ impl Api {
     /// A file is missing or makes no sense.
     pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Api, Failure> {
         let config = match kubeconfig {
-            None => Config::incluster().map_err(|error| Failure::Unreachable(chain(&error))),
+            None => Config::incluster().map_err(|error| Failure::Unasked(chain(&error))),
             Some(path) => of_file(path).await,
         };
         let mut config = config?;
@@ -127,6 +139,7 @@ impl Api {
         // The callers try again, and want to know meanwhile.
         config.default_retry = false;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let at = address(&config.cluster_url);
         let after_s = Arc::<AtomicU64>::default();
         let said = Arc::clone(&after_s);
         // Of an answer that is an error, what the client gives has no headers.
@@ -136,8 +149,8 @@ impl Api {
             said.store(seconds, Ordering::Relaxed);
             response
         });
-        let builder = ClientBuilder::try_from(config).map_err(|error| Failure::Unreachable(chain(&error)))?;
-        Ok(Api { client: builder.with_layer(&listen).build(), server, after_s })
+        let builder = ClientBuilder::try_from(config).map_err(|error| Failure::Unasked(chain(&error)))?;
+        Ok(Api { client: builder.with_layer(&listen).build(), server, at, after_s })
     }
 
     /// A part of the list of all objects of a kind.
@@ -186,14 +199,14 @@ impl Api {
         // Annotations of a node can be changed with its status, for which the right to change nodes is not needed.
         let request =
             Request::new(NODES).patch_subresource("status", node, &params, &Patch::Strategic(patch));
-        let request = request.map_err(|error| Failure::Unreachable(chain(&error)))?;
+        let request = request.map_err(|error| Failure::Unasked(chain(&error)))?;
         self.in_time(self.client.request::<Value>(request)).await.map(drop)
     }
 
     /// Deletes a namespace with all that is in it; one that is gone or going is no error.
     pub(super) async fn delete_namespace(&self, name: &str) -> Result<(), Failure> {
         let request = Request::new(NAMESPACES).delete(name, &DeleteParams::default());
-        let request = request.map_err(|error| Failure::Unreachable(chain(&error)))?;
+        let request = request.map_err(|error| Failure::Unasked(chain(&error)))?;
         let delete = async {
             match self.client.request::<Value>(request).await {
                 Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
@@ -214,7 +227,7 @@ impl Api {
                     return Failure::Behind(why);
                 }
                 match self.after_s.swap(0, Ordering::Relaxed) {
-                    0 => why,
+                    0 => return Failure::Refused(why),
                     seconds => return Failure::Busy(why, AFTER_MAX.min(Duration::from_secs(seconds))),
                 }
             }
@@ -226,7 +239,7 @@ impl Api {
             kube::Error::HyperError(error) => format!("{}: {}", self.server, chain(&error)),
             error => format!("{}: {}", self.server, chain(&error)),
         };
-        Failure::Unreachable(why)
+        Failure::Silent(why, self.at)
     }
 
     async fn in_time<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
@@ -234,14 +247,15 @@ impl Api {
             Ok(answer) => answer.map_err(|error| self.failure(error)),
             Err(_) => {
                 let seconds = ANSWER_TIME_MAX.as_secs();
-                Err(Failure::Unreachable(format!("{} has not answered within {seconds} s", self.server)))
+                let why = format!("{} has not answered within {seconds} s", self.server);
+                Err(Failure::Silent(why, self.at))
             }
         }
     }
 }
 
 async fn of_file(path: &Path) -> Result<Config, Failure> {
-    let unusable = |error: kube::config::KubeconfigError| Failure::Unreachable(chain(&error));
+    let unusable = |error: kube::config::KubeconfigError| Failure::Unasked(chain(&error));
     let file = Kubeconfig::read_from(path).map_err(unusable)?;
     let names_proxy = |named: &kube::config::NamedCluster| {
         named.cluster.as_ref().is_some_and(|cluster| cluster.proxy_url.is_some())
@@ -254,6 +268,13 @@ async fn of_file(path: &Path) -> Result<Config, Failure> {
         config.proxy_url = None;
     }
     Ok(config)
+}
+
+/// The address and port of a server that is not called by a name.
+fn address(server: &Uri) -> Option<SocketAddr> {
+    let host = server.host()?.trim_start_matches('[').trim_end_matches(']');
+    let usual = if server.scheme_str() == Some("http") { 80 } else { 443 };
+    Some(SocketAddr::new(host.parse().ok()?, server.port_u16().unwrap_or(usual)))
 }
 
 /// An error with its causes, each said once: many of them have their cause in their own text, too.

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::change::Change;
 use super::follow::{Event, News};
 use super::node::{Kept, OwnNode};
 use super::services::KnownServices;
+use super::way::WayToServer;
 use crate::lease::{Lease, Snapshot};
 
 /// What the API server has last reported: this node, the other nodes, Services, and what could not be read.
@@ -28,6 +30,7 @@ pub(super) struct ClusterView {
     pub(super) unannounced: Option<String>,
     /// The cluster's Services, if they are asked for.
     pub(super) services: Option<KnownServices>,
+    way: WayToServer,
 }
 
 impl ClusterView {
@@ -42,11 +45,12 @@ impl ClusterView {
             unreachable: None,
             unannounced: None,
             services: with_services.then(KnownServices::default),
+            way: WayToServer::default(),
         }
     }
 
     /// Takes over what an event reports, and returns what that changes of the snapshot.
-    pub(super) fn take(&mut self, event: Event) -> Change {
+    pub(super) fn take(&mut self, event: Event, now: Instant) -> Change {
         match event {
             Event::Nodes(news) => self.take_nodes(news),
             Event::Services(news) => {
@@ -55,6 +59,7 @@ impl ClusterView {
             Event::Slices(news) => {
                 self.services.as_mut().map_or(Change::Nothing, |services| services.take_slices(news))
             }
+            Event::Answered(kind, answered) => self.way.note(kind, answered, now),
             Event::Announced(written) => replaced(&mut self.unannounced, written.err()),
         }
     }
@@ -78,7 +83,7 @@ impl ClusterView {
     }
 
     /// The snapshot of all this. Before the first list it is not whole, and says so.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self, now: Instant) -> Snapshot {
         let own = self.own.as_ref().and_then(|own| own.pods.clone().ok());
         let unlisted = (!self.is_listed).then_some("they were not listed yet");
         let nodes = self.unreachable.as_deref().or(unlisted);
@@ -94,8 +99,14 @@ impl ClusterView {
             own_missing: self.unassigned(),
             others: self.others.clone(),
             services: self.services.as_ref().and_then(KnownServices::led),
+            unled: self.way.unled(now).filter(|_| self.services.is_some()),
             unreachable: (!troubles.is_empty()).then(|| troubles.join("; ")),
         }
+    }
+
+    /// When a snapshot becomes another one by itself.
+    pub(super) fn next_turn(&self, now: Instant) -> Option<Instant> {
+        self.way.next_turn(now)
     }
 
     /// Why this node's pods have no prefixes; nothing if they have, or if the node was not asked for yet.
@@ -168,10 +179,10 @@ mod tests {
     fn a_list_is_whole() {
         let mut view = ClusterView::new("own", false);
         let node = |name: &str, kept| (name.to_owned(), kept);
-        view.take(all(vec![node("own", own("10.0.1.0/24")), node("a", garbage("x"))]));
-        assert_eq!(view.snapshot().own.to_string(), "10.0.1.0/24");
-        view.take(all(vec![node("b", garbage("x"))]));
-        let snapshot = view.snapshot();
+        view.take(all(vec![node("own", own("10.0.1.0/24")), node("a", garbage("x"))]), Instant::now());
+        assert_eq!(view.snapshot(Instant::now()).own.to_string(), "10.0.1.0/24");
+        view.take(all(vec![node("b", garbage("x"))]), Instant::now());
+        let snapshot = view.snapshot(Instant::now());
         assert_eq!(snapshot.own, Prefixes::default());
         assert_eq!(snapshot.others.into_keys().collect::<Vec<_>>(), ["b"]);
     }
@@ -180,25 +191,31 @@ mod tests {
     fn what_changes_nothing_is_known() {
         let mut view = ClusterView::new("own", false);
         let node = |kept| one("a", kept);
-        let changes =
-            [garbage("x"), garbage("x"), Kept::Silent, Kept::Silent].map(|kept| view.take(node(kept)));
+        let changes = [garbage("x"), garbage("x"), Kept::Silent, Kept::Silent]
+            .map(|kept| view.take(node(kept), Instant::now()));
         assert_eq!(changes, [Change::Snapshot, Change::Nothing, Change::Snapshot, Change::Nothing]);
         let node = || one("own", own("10.0.1.0/24"));
-        assert_eq!([view.take(node()), view.take(node())], [Change::Own, Change::Nothing]);
+        assert_eq!(
+            [view.take(node(), Instant::now()), view.take(node(), Instant::now())],
+            [Change::Own, Change::Nothing]
+        );
         let gone = || Event::Nodes(News::Gone("own".to_owned()));
-        assert_eq!([view.take(gone()), view.take(gone())], [Change::Own, Change::Nothing]);
+        assert_eq!(
+            [view.take(gone(), Instant::now()), view.take(gone(), Instant::now())],
+            [Change::Own, Change::Nothing]
+        );
     }
 
     #[test]
     fn it_is_not_whole_before_the_first_list() {
         let mut view = ClusterView::new("own", false);
-        assert!(view.snapshot().unreachable.is_some());
+        assert!(view.snapshot(Instant::now()).unreachable.is_some());
         assert_eq!(view.unassigned(), None);
-        view.take(all(Vec::new()));
-        view.take(Event::Nodes(News::Watched));
-        assert_eq!(view.snapshot().unreachable, None);
+        view.take(all(Vec::new()), Instant::now());
+        view.take(Event::Nodes(News::Watched), Instant::now());
+        assert_eq!(view.snapshot(Instant::now()).unreachable, None);
         assert_eq!(view.unassigned(), Some("there is no node own".to_owned()));
-        view.take(Event::Nodes(News::Unreachable("refused".to_owned())));
-        assert!(view.snapshot().unreachable.unwrap().contains("refused"));
+        view.take(Event::Nodes(News::Unreachable("refused".to_owned())), Instant::now());
+        assert!(view.snapshot(Instant::now()).unreachable.unwrap().contains("refused"));
     }
 }

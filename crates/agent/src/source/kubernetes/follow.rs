@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::mem;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub(super) enum Event {
     Nodes(News<node::Kept>),
     Services(News<KeptService>),
     Slices(News<KeptSlice>),
+    /// Whether a call about a kind, by its name, was answered; if not, at which address.
+    Answered(&'static str, Result<(), SocketAddr>),
     /// Whether what this node announces could be written, and if not, why.
     Announced(Result<(), String>),
 }
@@ -88,6 +91,7 @@ impl<R: Kind, K> Follower<R, K> {
                 Ok(()) if begun.elapsed() >= LASTED => backoff = Backoff::default(),
                 Ok(()) => {}
                 Err(failure) => {
+                    self.say_answered(&failure).await;
                     after = failure.after();
                     progress.note(&failure);
                     if !matches!(failure, Failure::Expired) {
@@ -112,7 +116,7 @@ impl<R: Kind, K> Follower<R, K> {
         // One that goes on where another ended may be answered with a version that is forgotten, and only then.
         let mut is_accepted = !is_resumed;
         if is_accepted {
-            self.say(News::Watched).await;
+            self.say_watched().await;
         }
         loop {
             let patience = if is_accepted { R::SILENCE_MAX } else { REFUSAL };
@@ -128,7 +132,7 @@ impl<R: Kind, K> Follower<R, K> {
                 Ok(Ok(None) | Err(_)) | Err(_) => return Ok(()),
             };
             if !is_accepted {
-                self.say(News::Watched).await;
+                self.say_watched().await;
                 is_accepted = true;
             }
             if let Some(event) = event {
@@ -186,6 +190,25 @@ impl<R: Kind, K> Follower<R, K> {
         self.unread.retain(|what| what.strip_prefix(&begin).is_some_and(|name| whys.contains_key(name)));
     }
 
+    async fn say_watched(&self) {
+        self.say(News::Watched).await;
+        let _ = self.events.send(Event::Answered(R::NAME, Ok(()))).await;
+    }
+
+    /// Says whether an API server has answered a call that failed. Where none could be made, nothing is known of that.
+    async fn say_answered(&self, failure: &Failure) {
+        let answered = match failure {
+            Failure::Unasked(_) | Failure::Silent(_, None) => return,
+            Failure::Silent(_, Some(at)) => Err(*at),
+            Failure::Expired
+            | Failure::Refused(_)
+            | Failure::Busy(..)
+            | Failure::Behind(_)
+            | Failure::Garbled(_) => Ok(()),
+        };
+        let _ = self.events.send(Event::Answered(R::NAME, answered)).await;
+    }
+
     /// That no listener is left is seen at the next attempt.
     async fn say(&self, news: News<K>) {
         let _ = self.events.send((self.event)(news)).await;
@@ -202,7 +225,7 @@ impl<K> Progress<K> {
     /// What follows from a failure for where to go on.
     fn note(&mut self, failure: &Failure) {
         match failure {
-            Failure::Unreachable(_) | Failure::Busy(..) => {}
+            Failure::Unasked(_) | Failure::Silent(..) | Failure::Refused(_) | Failure::Busy(..) => {}
             // A token is forgotten as a version is. What a watch could not read would come first again, and nothing
             // behind it.
             Failure::Expired | Failure::Garbled(_) => {

@@ -17,6 +17,7 @@ mod service;
 mod services;
 mod trouble_log;
 mod tunnel;
+mod way;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -106,7 +107,7 @@ impl LeaseSource for KubernetesSource {
     /// Outside of tokio's runtime.
     fn start(self, own: watch::Receiver<Option<Announcement>>) -> watch::Receiver<Snapshot> {
         let view = ClusterView::new(&self.node, self.services);
-        let (snapshots, receiver) = watch::channel(view.snapshot());
+        let (snapshots, receiver) = watch::channel(view.snapshot(Instant::now()));
         let names = Names::new(&self.annotation_prefix);
         let keeper = Keeper {
             wanted: watch::channel(None).0,
@@ -149,9 +150,10 @@ impl Keeper {
         let mut due = Instant::now();
         let mut may_change = true;
         loop {
+            due = self.view.next_turn(Instant::now()).map_or(due, |turn| due.min(turn));
             let change = select! {
                 () = self.snapshots.closed() => return,
-                Some(event) = events.recv() => self.view.take(event),
+                Some(event) = events.recv() => self.view.take(event, Instant::now()),
                 // They end only if they panic. Then nothing new would come, and the receivers see that
                 // the sender is gone.
                 _ = tasks.join_next() => return,
@@ -257,7 +259,7 @@ impl Keeper {
         self.troubles.about(Subject::Prefixes, self.view.unassigned().as_deref());
         let services = self.view.services.as_ref().and_then(KnownServices::trouble);
         self.troubles.about(Subject::Services, services);
-        let snapshot = self.view.snapshot();
+        let snapshot = self.view.snapshot(Instant::now());
         self.snapshots.send_if_modified(|before| {
             let is_new = *before != snapshot;
             *before = snapshot;
@@ -317,7 +319,7 @@ mod tests {
             true => Event::Nodes(News::All(vec![("own".to_owned(), kept)])),
             false => Event::Nodes(News::One("own".to_owned(), kept)),
         };
-        let change = keeper.view.take(event);
+        let change = keeper.view.take(event, Instant::now());
         keeper.announce(change);
     }
 
