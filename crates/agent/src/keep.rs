@@ -12,7 +12,6 @@ use std::time::Instant;
 use datapath::TunnelKey;
 use ipnet::IpNet;
 use linux::IfName;
-use linux::features::{self, Facts};
 use linux::netlink::{Change, Netlink, RouteInfo};
 use node::install::{self, InstalledFiles};
 use node::{Home, KnownPlace, Underlay};
@@ -27,7 +26,7 @@ use crate::cloud::{View, Wish};
 use crate::desired::{
     Desired, FLANNEL_PART, NODE_PART, Node, SERVICES_PART, Undecided, announcement, desired, wish,
 };
-use crate::installation::{NOTE, check_environment, installation};
+use crate::installation::{KnownFacts, NOTE, check_environment, installation};
 use crate::keys::{self, NodeKey};
 use crate::lease::{Announcement, Snapshot};
 use crate::migrate::of_flannel;
@@ -59,8 +58,7 @@ pub(crate) struct KeptNode {
     key: Option<NodeKey>,
     /// The node's own part could not be made at the last look.
     has_failed: bool,
-    /// What the kernel can do.
-    facts: Option<Facts>,
+    facts: KnownFacts,
     /// The configuration that is installed for container runtimes, and the files.
     installed: Option<(node::Network, InstalledFiles)>,
     /// What led calls of the lease source's own Service, while it does not.
@@ -149,7 +147,7 @@ impl KeptNode {
             backend_since: BackendSince::default(),
             key: None,
             has_failed: false,
-            facts: None,
+            facts: KnownFacts::default(),
             installed: None,
             unled: Unled::default(),
             repaired_in_cloud: 0,
@@ -362,13 +360,7 @@ impl KeptNode {
         if lost == Some(None) {
             return Ok(());
         }
-        // What the kernel can do is asked once: it takes a while, and an installation that fails is
-        // tried again and again.
-        if self.facts.is_none() {
-            self.facts = Some(features::probe().map_err(|error| error.to_string())?);
-        }
-        let Some(facts) = &self.facts else { return Ok(()) };
-        let installation = installation(&self.home, facts, dirs, &conf);
+        let installation = installation(&self.home, self.facts.of(&conf)?, dirs, &conf);
         let installed = installation.install().map_err(|error| error.to_string())?;
         if self.settings.installs_cli {
             install::install_cli(&self.home, dirs).map_err(|error| error.to_string())?;

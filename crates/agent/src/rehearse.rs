@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use linux::features;
 use node::Home;
 use plan::Plan;
 
 use crate::cloud::{self, Preview, Wish};
 use crate::desired::{Desired, DesiredPeer, Node, Undecided, desired, wish};
-use crate::installation::{check_environment, installation};
+use crate::installation::{KnownFacts, check_environment, installation};
 use crate::keep::{ProbeResults, network_of, node};
 use crate::keys;
 use crate::lease::Snapshot;
@@ -48,7 +47,12 @@ pub async fn preview(settings: &Settings, home: &Home, snapshot: &Snapshot) -> R
 ///
 /// # Errors
 /// In words, why not.
-pub(crate) fn rehearse(settings: &Settings, home: &Home, snapshot: &Snapshot) -> Result<(), String> {
+pub(crate) fn rehearse(
+    settings: &Settings,
+    home: &Home,
+    snapshot: &Snapshot,
+    facts: &mut KnownFacts,
+) -> Result<(), String> {
     let before = Status::read(&Status::path(&settings.status, &settings.network));
     settings.check_services(before.is_ok_and(|status| status.services.is_some())).map_err(|error| {
         let remedy = error.remedy().map(|remedy| format!("; {remedy}"));
@@ -60,12 +64,11 @@ pub(crate) fn rehearse(settings: &Settings, home: &Home, snapshot: &Snapshot) ->
     }
     check_environment(home, &settings.subnet_env, &settings.network)?;
     let Some(dirs) = &settings.runtime else { return Ok(()) };
-    let facts = features::probe().map_err(|error| error.to_string())?;
     let place = Status::known_place(settings);
     let found = ProbeResults::default();
     let Node { wire, .. } = node(settings, home, &found, place.as_ref(), Home::preview_number_of_link)?;
     let conf = settings.pods(home, &snapshot.own, &network, wanted.mtu, &wire);
-    installation(home, &facts, dirs, &conf).preview().map(drop).map_err(|error| error.to_string())
+    installation(home, facts.of(&conf)?, dirs, &conf).preview().map(drop).map_err(|error| error.to_string())
 }
 
 /// What a node on which nothing stands is to have.

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use crate::AgentError;
 use crate::health::Health;
+use crate::installation::KnownFacts;
 use crate::keep::KeptNode;
 use crate::lease::Snapshot;
 use crate::rehearse::rehearse;
@@ -22,7 +23,8 @@ use crate::settings::Settings;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Between two attempts on a full disk.
 const ROOM_PAUSE: Duration = Duration::from_secs(1);
-/// What cannot be done yet is tried again after this.
+/// Between two rehearsals: what cannot be done yet is tried again after this, and what can be, if there is something
+/// new by then. Endpoints of Services may change all the time.
 const REHEARSAL: Duration = Duration::from_secs(1);
 
 /// Takes the network over on this node: at once, or if the settings say so when the process ends that keeps it. Where
@@ -69,26 +71,22 @@ struct Standby<'a> {
     leases: watch::Receiver<Snapshot>,
     /// When it was last found out whether it could bring the node to the leases, and if not, why.
     last: Option<(Instant, Result<(), String>)>,
+    facts: KnownFacts,
 }
 
 impl<'a> Standby<'a> {
     fn begin(settings: &'a Settings, home: &'a Home, leases: &watch::Receiver<Snapshot>) -> Standby<'a> {
         let network = &settings.network;
         info!(network, "another agent keeps the network on this node; waiting until it ends");
-        Standby { settings, home, leases: leases.clone(), last: None }
+        Standby { settings, home, leases: leases.clone(), last: None, facts: KnownFacts::default() }
     }
 
     /// Finds out whether it could take over, where that may have changed, and says so.
     fn look(&mut self, health: &Health) {
-        let is_same = !self.leases.has_changed().unwrap_or(true);
-        let is_known = match &self.last {
-            Some((_, Ok(()))) => is_same,
-            Some((at, Err(_))) => is_same && at.elapsed() < REHEARSAL,
-            None => false,
-        };
-        if !is_known {
+        let is_new = self.leases.has_changed().unwrap_or(true);
+        if is_due(self.last.as_ref().map(|(at, outcome)| (at.elapsed(), outcome)), is_new) {
             let snapshot = self.leases.borrow_and_update().clone();
-            let outcome = rehearse(self.settings, self.home, &snapshot);
+            let outcome = rehearse(self.settings, self.home, &snapshot, &mut self.facts);
             let before = self.last.take().map(|(_, outcome)| outcome);
             match &outcome {
                 outcome if before.as_ref() == Some(outcome) => {}
@@ -98,5 +96,29 @@ impl<'a> Standby<'a> {
             self.last = Some((Instant::now(), outcome));
         }
         health.note_waiting(matches!(self.last, Some((_, Ok(())))));
+    }
+}
+
+/// Whether to rehearse, so long after the last time and its outcome.
+fn is_due(last: Option<(Duration, &Result<(), String>)>, is_new: bool) -> bool {
+    match last {
+        None => true,
+        Some((since, _)) if since < REHEARSAL => false,
+        Some((_, outcome)) => is_new || outcome.is_err(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_all_the_time_is_rehearsed_once_a_second() {
+        let (well, ill) = (Ok(()), Err("no".to_owned()));
+        let soon = Duration::from_millis(50);
+        assert!(is_due(None, false));
+        assert!(!is_due(Some((soon, &well)), true) && !is_due(Some((soon, &ill)), true));
+        assert!(is_due(Some((REHEARSAL, &well)), true) && !is_due(Some((REHEARSAL, &well)), false));
+        assert!(is_due(Some((REHEARSAL, &ill)), false));
     }
 }

@@ -213,6 +213,13 @@ impl Configured {
         self.conf.path
     }
 
+    /// What it needs of the machine, for its attach and for the check of what containers send.
+    pub(crate) fn needs(&self) -> Vec<Feature> {
+        let mut needs = self.conf.path.needs();
+        needs.extend(self.conf.anti_spoofing.is_some().then_some(Feature::BpfTc));
+        needs
+    }
+
     /// What this machine lacks for its attach.
     pub fn unmet(&self, facts: &Facts) -> Vec<Unmet> {
         self.conf.path.unmet(facts)

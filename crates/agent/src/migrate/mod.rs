@@ -73,7 +73,7 @@ pub fn take_over(
     }
     keep_environment(site.subnet_env, flannel)?;
     let Some(dirs) = site.runtime else { return Ok(Switched::default()) };
-    let facts = features::probe()?;
+    let facts = features::probe_some(&install::needs(pods)?)?;
     // Ours first: a runtime always finds one.
     let installed = installation(site.home, &facts, dirs, pods).install()?;
     let of_flannel = install::set_aside(PLUGIN, &dirs.conf)?;
@@ -141,7 +141,8 @@ pub fn check(site: &Site<'_>, flannel: &Flannel, pods: &Network) -> Result<(), M
             return Err(MigrateError::Named { path, network, given: pods.name.clone() });
         }
     }
-    installation(site.home, &features::probe()?, dirs, pods).preview()?;
+    let facts = features::probe_some(&install::needs(pods)?)?;
+    installation(site.home, &facts, dirs, pods).preview()?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The probe's result matches what `ip` can do on this machine.
 
-use linux::features::{Facts, Feature, probe, tcx};
+use linux::features::{Facts, Feature, probe, probe_some, tcx};
 use linux::sysctl;
 
 use crate::world::TestNetns;
@@ -87,6 +87,18 @@ fn the_rest_is_probed_as_the_files_say() {
     };
     let esp = place.netns.run(run).unwrap().expect("ip is installed").success();
     assert_eq!(has(Feature::IpSec), esp, "{:?}", facts.missing.get(&Feature::IpSec));
+}
+
+#[test]
+fn of_some_features_the_others_are_untried_and_count_as_missing() {
+    let (all, some) = (probe().unwrap(), probe_some(&[Feature::Macvlan, Feature::IpvlanL3s]).unwrap());
+    let untried = |feature: &&Feature| some.missing.get(feature).is_some_and(|why| why == "it was not tried");
+    for feature in Feature::ALL.iter().filter(|feature| !untried(feature)) {
+        assert_eq!(some.missing.get(feature), all.missing.get(feature), "{feature}");
+    }
+    let tried: Vec<&Feature> = Feature::ALL.iter().filter(|feature| !untried(feature)).collect();
+    // The parent of the two, and what one is a part of.
+    assert_eq!(tried, [&Feature::Veth, &Feature::Macvlan, &Feature::Ipvlan, &Feature::IpvlanL3s]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use datapath::DataPath;
-use linux::features::{Facts, Unmet, tcx};
+use linux::features::{Facts, Feature, Unmet, tcx};
 use plan::lock;
 use serde::Serialize;
 
@@ -118,6 +118,15 @@ pub struct Installed {
     pub path: &'static DataPath,
     /// The files that runtimes find before the configuration, in their order. Most use the first of a directory alone.
     pub before: Vec<PathBuf>,
+}
+
+/// What the kernel has to have for a network: the facts of an [`Installation`] that are looked at.
+///
+/// # Errors
+/// The plugin would refuse the configuration.
+pub fn needs(network: &Network) -> Result<Vec<Feature>, InstallError> {
+    let configured = Configured::read(&network.conflist()).map_err(InstallError::Conf)?.remove(0);
+    Ok(configured.needs())
 }
 
 impl Installation<'_> {
