@@ -32,6 +32,8 @@ const GATHERED: Duration = Duration::from_millis(20);
 const PERIOD: Duration = Duration::from_secs(10);
 /// How often the agent looks at what the kernel does not announce.
 const UNANNOUNCED_PERIOD: Duration = Duration::from_secs(1);
+/// What is new waits no longer than this for the next look.
+const REST_MAX: Duration = Duration::from_secs(1);
 /// So many looks in a row within so long a time that had to repair something or could not, and another program works
 /// against this one, or the kernel does: then there is a look a second, so that they do not take the whole machine.
 const FIGHT: usize = 20;
@@ -117,7 +119,8 @@ async fn keep(
         };
         let begun = Instant::now();
         let look = node.keep(&snapshot, &found);
-        health.note(&node.status, look.is_ready, begun.elapsed());
+        let took = begun.elapsed();
+        health.note(&node.status, look.is_ready, took);
         if let Some(announcement) = look.announcement {
             send_if_new(announce, Some(announcement));
         }
@@ -135,6 +138,7 @@ async fn keep(
             ready();
         }
         let pause = if look.has_changed { pause(&mut repairs, Instant::now()) } else { GATHERED };
+        let ended = Instant::now();
         tokio::select! {
             changed = leases.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
             changed = path_mtus.changed() => changed.map_err(|_| AgentError::SourceEnded)?,
@@ -144,7 +148,7 @@ async fn keep(
             () = unannounced_change(node.unannounced(), &mut kernel) => {}
             () = sleep(PERIOD) => {}
         }
-        sleep(pause).await;
+        sleep(pause.max(rest(took, ended.elapsed()))).await;
     }
 }
 
@@ -184,6 +188,13 @@ async fn unannounced_change(plan: &Plan, kernel: &mut Kernel) {
     }
 }
 
+/// How much longer to rest after a look that took so long and ended so long ago: as long as it took. Where there is
+/// much to compare, and something new all the time, the agent has half of a CPU then; what comes seldom waits for
+/// nothing.
+fn rest(took: Duration, since: Duration) -> Duration {
+    took.min(REST_MAX).saturating_sub(since)
+}
+
 /// How long to wait after a repair.
 fn pause(repairs: &mut VecDeque<Instant>, now: Instant) -> Duration {
     repairs.push_back(now);
@@ -192,4 +203,18 @@ fn pause(repairs: &mut VecDeque<Instant>, now: Instant) -> Duration {
     }
     let first = repairs.front().copied().unwrap_or(now);
     if repairs.len() == FIGHT && now.duration_since(first) < FIGHT_WITHIN { FIGHT_PAUSE } else { GATHERED }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_followed_by_a_rest_as_long_as_itself() {
+        let ms = Duration::from_millis;
+        assert_eq!(rest(ms(300), ms(0)), ms(300));
+        assert_eq!(rest(ms(300), ms(200)), ms(100));
+        assert_eq!(rest(ms(300), ms(5000)), ms(0), "what comes seldom waits for nothing");
+        assert_eq!(rest(ms(7000), ms(0)), REST_MAX);
+    }
 }
