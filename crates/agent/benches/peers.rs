@@ -280,6 +280,7 @@ fn be_agent(directory: &Path) -> Result<(), Failure> {
             login: Login::default(),
         },
         waits: false,
+        version: String::new(),
     };
     let source = FileSource { path: directory.join("nodes.toml"), node: "own".to_owned() };
     let home = Home::at(directory.join("run"), directory.join("leases"));

@@ -20,6 +20,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::sleep;
@@ -66,7 +67,7 @@ struct Metrics {
 }
 
 impl Metrics {
-    fn new() -> Metrics {
+    fn new(version: &str) -> Metrics {
         let mut registry = Registry::with_prefix("hostgap_agent");
         let metrics = Metrics {
             registry: Registry::default(),
@@ -77,7 +78,10 @@ impl Metrics {
             ready: Gauge::default(),
             source_reachable: Gauge::default(),
         };
-        registry.register("peers", "Other nodes, by whether their pods are reached", metrics.peers.clone());
+        let help = "The version of this agent, which is always 1";
+        registry.register("build", help, Info::new(vec![("version", version.to_owned())]));
+        let help = "Other nodes, by whether their pods are reached; refused is also one whose way the kernel did not take";
+        registry.register("peers", help, metrics.peers.clone());
         let help = "The cluster's Services, by whether their calls are led";
         registry.register("services", help, metrics.services.clone());
         let help = "Things that another program had changed and that were brought back";
@@ -85,22 +89,22 @@ impl Metrics {
         let help = "Time of a look at the node, with what it took to bring it to the leases";
         registry.register_with_unit("look", help, Unit::Seconds, metrics.look.clone());
         registry.register("ready", "1 if the node is in the network", metrics.ready.clone());
-        let help = "1 if the lease source answers";
+        let help = "1 if the lease source answers, what it says can be read, and what this node announces is written";
         registry.register("source_reachable", help, metrics.source_reachable.clone());
         Metrics { registry, ..metrics }
     }
 }
 
 impl Health {
-    /// Of an agent that also checks the ways to other nodes when asked.
-    pub(crate) fn new(checks: Checks) -> Health {
+    /// Of an agent of this version that also checks the ways to other nodes when asked.
+    pub(crate) fn new(checks: Checks, version: &str) -> Health {
         Health(Arc::new(HealthState {
             checks,
             begun: Instant::now(),
             looked_ms: AtomicU64::new(0),
             is_ready: AtomicBool::new(false),
             status: Mutex::new(String::new()),
-            metrics: Metrics::new(),
+            metrics: Metrics::new(version),
         }))
     }
 
@@ -262,7 +266,7 @@ mod tests {
     fn health() -> Health {
         let home = node::Home::at("/nowhere", "/nowhere");
         let network = crate::check::Network { name: "pods".to_owned(), status: "/nowhere".into(), home };
-        Health::new(Checks::of(network))
+        Health::new(Checks::of(network), "1.2.3")
     }
 
     #[tokio::test]
@@ -273,6 +277,13 @@ mod tests {
         assert_eq!(code().await, StatusCode::SERVICE_UNAVAILABLE);
         health.note(&Status::default(), false, Duration::ZERO);
         assert_eq!(code().await, StatusCode::OK);
+    }
+
+    #[test]
+    fn metrics_name_the_version() {
+        let mut text = String::new();
+        encode(&mut text, &health().0.metrics.registry).unwrap();
+        assert!(text.contains("hostgap_agent_build_info{version=\"1.2.3\"} 1\n"), "{text}");
     }
 
     #[test]

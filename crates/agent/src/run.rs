@@ -58,7 +58,7 @@ pub async fn run(
     let (sockets, addresses): (Vec<Endpoint>, Vec<Endpoint>) =
         settings.listen.iter().cloned().partition(|at| matches!(at, Endpoint::Socket(_)));
     let files = check::Network { name: network.clone(), status: settings.status.clone(), home: home.clone() };
-    let health = Health::new(Checks::of(files));
+    let health = Health::new(Checks::of(files), &settings.version);
     serve(&health, sockets).await?;
     let (announce, announced) = watch::channel(None::<Announcement>);
     let leases = source.start(announced);

@@ -49,6 +49,8 @@ pub struct Settings {
     pub cloud: CloudSettings,
     /// Whether to wait while another process keeps the network. Otherwise that is an error.
     pub waits: bool,
+    /// The version of this program, for its metrics.
+    pub version: String,
 }
 
 impl Settings {
@@ -162,6 +164,7 @@ mod tests {
                 login: Login::default(),
             },
             waits: true,
+            version: String::new(),
         }
     }
 

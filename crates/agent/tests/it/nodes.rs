@@ -126,6 +126,7 @@ impl Nodes {
             tests_offload: true,
             listen: Vec::new(),
             waits: false,
+            version: String::new(),
             services: None,
             keys: of_node.join("keys"),
             cloud: CloudSettings {

@@ -93,6 +93,7 @@ impl Node {
             path_mtu_period: std::time::Duration::from_secs(60),
             tests_offload: true,
             waits: false,
+            version: String::new(),
             keys: of_node.join("keys"),
             services: Some(self.cgroup.path().to_owned()),
             cloud: CloudSettings {

@@ -341,6 +341,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         tests_offload: !args.no_offload_test,
         listen: args.listen.clone(),
         waits: args.wait,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         services: services_cgroup(args)?,
         keys: args.keys.key_dir.clone(),
         cloud: CloudSettings {
