@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use ::agent::check::CheckError;
 use ::agent::migrate::MigrateError;
-use ::lab::LabError;
+use ::lab::{Fault, LabError};
 use ::load::LoadError;
 use host::HostError;
 use linux::features::Feature;
@@ -30,7 +30,8 @@ Exit codes:
        tree with missing parts, a diagnosis that is not complete, nodes that do not answer
        `agent check`, settings that `tune rollback` left alone or `tune keep` cannot keep, warnings
        with `doctor --strict`
-  4    it cannot run here: a privilege, a kernel feature or a program is missing
+  4    it cannot run here, or on a machine or in a cluster that a race uses: a privilege, a kernel
+       feature or a program is missing
   130  it was interrupted; finished parts are kept";
 
 /// It failed for a reason that no other code names.
@@ -170,48 +171,47 @@ fn judge(error: &anyhow::Error) -> (u8, Option<&'static str>) {
 }
 
 fn race(error: &LabError) -> (u8, Option<&'static str>) {
-    match error {
-        LabError::Privileges(_) => (UNABLE, Some("run it as root (sudo)")),
-        LabError::NoTopology(unmet) => (UNABLE, Some(without(unmet.feature))),
-        LabError::NoIpv6 => {
-            (UNABLE, Some("call by IPv4, without --ipv6, or start the machine without ipv6.disable=1"))
-        }
+    let code = match error {
+        // The guest has decided.
+        LabError::Guest { status, .. } => *status,
+        error => match error.fault() {
+            Fault::Failure => FAILURE,
+            Fault::Input => BAD_INPUT,
+            Fault::Lack => UNABLE,
+        },
+    };
+    (code, race_hint(error))
+}
+
+/// What to try, where commands or options are to be named.
+fn race_hint(error: &LabError) -> Option<&'static str> {
+    let hint = match error {
+        LabError::Privileges(_) => "run it as root (sudo)",
+        LabError::NoTopology(unmet) => without(unmet.feature),
+        LabError::NoIpv6 => "call by IPv4, without --ipv6, or start the machine without ipv6.disable=1",
         LabError::CannotRun { .. } => {
-            (UNABLE, Some("`hostgap paths` lists what each data path needs and what this machine has"))
+            "`hostgap paths` lists what each data path needs and what this machine has"
         }
-        LabError::NoPlugin { .. } => (
-            UNABLE,
-            Some(
-                "install it (Debian's package containernetworking-plugins has the CNI project's own, in /usr/lib/cni), or \
-                 give its directory with --cni-bin or CNI_PATH",
-            ),
-        ),
-        LabError::Conflist { .. } | LabError::Unreachable { .. } => (
-            BAD_INPUT,
-            Some(
-                "docs/cni.md describes a configuration for both nodes, and scenarios/cni has examples; one for a single node \
-                 races with --same-node",
-            ),
-        ),
-        LabError::NoNginx { .. } => (
-            UNABLE,
-            Some("install nginx, give its path with --nginx, or use our own responder with --server hostgap"),
-        ),
-        LabError::Vm(error) => machine(error),
-        // The guest has printed its hint already.
-        LabError::Guest { status, .. } => (*status, None),
-        LabError::UnknownPath { .. } => (BAD_INPUT, Some("`hostgap paths` lists all data paths")),
-        LabError::Experiment { .. }
-        | LabError::NotThere { .. }
-        | LabError::Spec(_)
-        | LabError::Plan { .. }
-        | LabError::Settings { .. } => (BAD_INPUT, None),
-        LabError::NotUndone { .. } | LabError::Book(plan::BookError::NotUndone { .. }) => (
-            FAILURE,
-            Some("`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap/lab"),
-        ),
-        _ => (FAILURE, None),
-    }
+        LabError::NoPlugin { .. } => {
+            "install it (Debian's package containernetworking-plugins has the CNI project's own, in /usr/lib/cni), or \
+             give its directory with --cni-bin or CNI_PATH"
+        }
+        LabError::Conflist { .. } | LabError::Unreachable { .. } => {
+            "docs/cni.md describes a configuration for both nodes, and scenarios/cni has examples; one for a single node \
+             races with --same-node"
+        }
+        LabError::NoNginx { .. } => {
+            "install nginx, give its path with --nginx, or use our own responder with --server hostgap"
+        }
+        LabError::Vm(error) => return machine(error),
+        LabError::UnknownPath { .. } => "`hostgap paths` lists all data paths",
+        LabError::NotUndone { .. } | LabError::Book(plan::BookError::NotUndone { .. }) => {
+            "`hostgap clean` tries again; the journal of what was done is kept under /run/hostgap/lab"
+        }
+        // A guest has printed its hint already, and other machines say theirs with the failure.
+        _ => return None,
+    };
+    Some(hint)
 }
 
 /// What to do where the machine lacks what every topology of a race needs.
@@ -357,19 +357,17 @@ fn transaction(error: &TransactionError) -> (u8, Option<&'static str>) {
 }
 
 /// The hint for a virtual machine that could not be started, or died.
-fn machine(error: &vm::Error) -> (u8, Option<&'static str>) {
+fn machine(error: &vm::Error) -> Option<&'static str> {
     use vm::Error;
     const SPACE: &str = "free some space, or put the cache on a larger disk with HOSTGAP_CACHE=DIR; with both kernels it holds \
                          about 0.7 gigabytes";
     match error {
-        Error::Unknown { .. } | Error::Modules { .. } | Error::Kernel { .. } => (BAD_INPUT, None),
-        Error::Space { .. } => (FAILURE, Some(SPACE)),
-        Error::File { why, .. } if why.kind() == std::io::ErrorKind::StorageFull => (FAILURE, Some(SPACE)),
-        Error::Unsupported { .. } | Error::Program { .. } | Error::Failed { .. } | Error::Absent { .. } => (
-            UNABLE,
-            Some("QEMU and Debian's kernels come from Debian 12's archive, by apt; no package is installed"),
-        ),
-        _ => (FAILURE, None),
+        Error::Space { .. } => Some(SPACE),
+        Error::File { why, .. } if why.kind() == std::io::ErrorKind::StorageFull => Some(SPACE),
+        Error::Unsupported { .. } | Error::Program { .. } | Error::Failed { .. } | Error::Absent { .. } => {
+            Some("QEMU and Debian's kernels come from Debian 12's archive, by apt; no package is installed")
+        }
+        _ => None,
     }
 }
 

@@ -3,6 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use linux::features::Unmet;
+use serde::{Deserialize, Serialize};
+
+/// What kind of failure an error is. Another machine says it of what it could not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// It failed for a reason that is none of the others.
+    #[default]
+    Failure,
+    /// The input is wrong, or names what is not there.
+    Input,
+    /// A privilege, a kernel feature or a program is missing.
+    Lack,
+}
 
 /// A failure of the lab.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +143,8 @@ pub enum LabError {
         why: String,
         /// What to try, where it is known.
         remedy: Option<String>,
+        /// What kind of failure it is there.
+        fault: Fault,
     },
     /// One of several clients' machines did not do its part, and the process there is started anew for the next one.
     #[error("use {machine}: {why}")]
@@ -136,14 +152,6 @@ pub enum LabError {
         /// As the user names it.
         machine: String,
         /// Why, in words.
-        why: String,
-    },
-    /// What was asked of another machine is not there.
-    #[error("use {machine}: {why}")]
-    NotThere {
-        /// As the user names it.
-        machine: String,
-        /// What it is, and what there is, in its words.
         why: String,
     },
     /// No virtual machine could be had, or it died.
@@ -253,7 +261,6 @@ impl LabError {
             | LabError::Broken { .. }
             | LabError::Packets { .. }
             | LabError::ClientLost { .. }
-            | LabError::NotThere { .. }
             | LabError::Guest { .. }
             | LabError::NotUndone { .. }
             | LabError::File { .. }
@@ -316,6 +323,16 @@ impl LabError {
             }
             error => error,
         }
+    }
+
+    /// A failure on another machine, or on the way to it, for no reason that the user could have known.
+    pub(crate) fn of_machine(machine: String, why: String) -> LabError {
+        LabError::Machine { machine, why, remedy: None, fault: Fault::Failure }
+    }
+
+    /// What was asked of another machine is not there.
+    pub(crate) fn not_there(machine: String, why: String) -> LabError {
+        LabError::Machine { machine, why, remedy: None, fault: Fault::Input }
     }
 
     /// An error maker for a file: `fs::read(&path).map_err(LabError::file("read", &path))`.

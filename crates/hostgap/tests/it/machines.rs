@@ -443,6 +443,14 @@ fn what_cannot_race_on_another_machine_is_refused_with_the_reason() {
     );
     refused(&["--server", "ssh://b", "--delay", "5ms"], 2, "it is a real one");
     refused(&["--server", "ssh://b", "--paths", "macvlan"], 4, "switches and clouds drop");
+    let led = ["--client", "ssh://a", "--server", "ssh://b", "--paths", "macvlan"];
+    let said = refused(&led, 4, "use ssh://a: run macvlan here: ");
+    assert!(
+        said.contains("hint: `hostgap paths` lists what each data path needs and, on the machine"),
+        "{said}"
+    );
+    let no_ssh = machines.hostgap(&["race", "--ssh", "/no/ssh", "--server", "ssh://b"]).output().unwrap();
+    check(&no_ssh, 4, "use ssh://b: start /no/ssh: No such file");
     refused(
         &["--server", "ssh://b", "--nic", "eth7"],
         2,

@@ -21,6 +21,7 @@ use super::watch::Watching;
 use crate::cpus::granted;
 use crate::exclusive::at_once;
 use crate::machine::machine;
+use crate::remote::elsewhere::remedy;
 use crate::remote::links::links;
 use crate::remote::order::Order;
 use crate::remote::protocol::{Begin, Counterpart, Failed, RemoteRequest, Reply};
@@ -32,9 +33,6 @@ use crate::{Event, Home, LabError, NodeCpus, OwnProgram};
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How often it is looked whether to stop.
 const LOOKS: Duration = Duration::from_secs(1);
-
-/// What to try where the user of a machine may not change its network.
-pub(crate) const NEEDS_ROOT: &str = "log in as root (ssh://root@…), or have it started with --sudo";
 
 /// Answers requests until the input ends, nothing is heard any more, or `stop` is set. What was built is undone then.
 /// `connection` is what sshd says of its own (`SSH_CONNECTION`).
@@ -62,8 +60,7 @@ pub fn work(
         }
     };
     if let Err(error) = linux::process::require_network_admin().map_err(LabError::Privileges) {
-        let remedy = Some(NEEDS_ROOT.to_owned());
-        send(Reply::Failed(Failed { why: error.to_string(), remedy, broken: None }));
+        send(failed(&error));
         return Ok(());
     }
     // What dead races left on this machine is cleaned up without a message.
@@ -93,12 +90,10 @@ pub fn work(
 }
 
 fn failed(error: &LabError) -> Reply {
-    if let LabError::Experiment { .. } = error {
-        return Reply::NotThere(error.to_string());
-    }
     Reply::Failed(Failed {
         why: error.to_string(),
-        remedy: error.remedy().map(str::to_owned),
+        remedy: remedy(error),
+        fault: error.fault(),
         broken: match error {
             LabError::Broken { what, .. } => Some(what.clone()),
             _ => None,

@@ -214,13 +214,13 @@ impl<'a> ClusterSetup<'a> {
 
     /// An error with what the cluster says of the pod that does not answer any more, where it is gone.
     pub(super) fn explained(&self, error: LabError) -> LabError {
-        let LabError::Machine { machine, why, remedy } = error else { return error };
+        let LabError::Machine { machine, why, remedy, fault } = error else { return error };
         let process = self.processes.values().find(|process| process.name() == machine);
         // A candidate that broke by it may have said so.
         let says =
             process.and_then(|process| self.why_gone(process)).filter(|says| !why.starts_with(says.as_str()));
         let why = says.map_or(why.clone(), |says| format!("{says} ({why})"));
-        LabError::Machine { machine, why, remedy }
+        LabError::Machine { machine, why, remedy, fault }
     }
 
     /// Why a pod is no more; what the cluster cannot say now does not explain anything.

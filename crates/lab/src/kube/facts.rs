@@ -12,6 +12,7 @@ use super::path::Pods;
 use super::pod_process::PodProcess;
 use super::protocol::{Answer, PodFacts, Task};
 use crate::LabError;
+use crate::error::Fault;
 
 /// Asks all processes on a pair of nodes before anything else: an image of another version speaks another protocol.
 pub(super) fn machine(
@@ -65,7 +66,12 @@ fn look(
         other => return Err(process.strange(&other)),
     };
     let failed = |why: String, remedy: &str| {
-        Err(LabError::Machine { machine: process.name().to_owned(), why, remedy: Some(remedy.to_owned()) })
+        Err(LabError::Machine {
+            machine: process.name().to_owned(),
+            why,
+            remedy: Some(remedy.to_owned()),
+            fault: Fault::Failure,
+        })
     };
     let own = options.access.own.version;
     if seen.version != own {

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::LabError;
 use crate::channel::{Channel, silent};
+use crate::error::Fault;
 
 /// `kubectl`, and the options with which it finds the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,14 +54,22 @@ impl Kubectl {
 
     /// An error of the cluster as a whole.
     pub(super) fn failed(&self, why: String) -> LabError {
-        let remedy = if why.contains("violates PodSecurity") {
-            Some("name a namespace that allows privileged pods, or none, so that the race makes one")
+        let (remedy, fault) = if why.contains("violates PodSecurity") {
+            let remedy = "name a namespace that allows privileged pods, or none, so that the race makes one";
+            (Some(remedy), Fault::Lack)
         } else if why.contains("cannot ") && is_forbidden(&why) {
-            Some("hostgap race --kube --show-manifests prints the rights that a race needs")
+            (Some("hostgap race --kube --show-manifests prints the rights that a race needs"), Fault::Lack)
+        } else if why.starts_with(&self.not_started()) {
+            (Some("install kubectl, or name it with --kubectl"), Fault::Lack)
         } else {
-            None
+            (None, Fault::Failure)
         };
-        LabError::Machine { machine: self.cluster(), why, remedy: remedy.map(str::to_owned) }
+        LabError::Machine { machine: self.cluster(), why, remedy: remedy.map(str::to_owned), fault }
+    }
+
+    /// What stands before the reason why the program could not be started.
+    fn not_started(&self) -> String {
+        format!("start {}: ", self.words[0])
     }
 
     fn command(&self) -> Command {
@@ -118,7 +127,7 @@ impl Kubectl {
         stdout: Stdio,
         limit: Option<CommandLimit<'_>>,
     ) -> Result<Output, String> {
-        let failed = |error: std::io::Error| format!("start {}: {error}", self.words[0]);
+        let failed = |error: std::io::Error| format!("{}{error}", self.not_started());
         let mut command = self.command();
         command.args(args).stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
@@ -189,7 +198,7 @@ impl Kubectl {
     pub(super) fn converse(&self, verb: &str, args: &[&str]) -> Result<Channel, String> {
         let mut command = self.command();
         command.args([verb, "--stdin"]).args(args);
-        Channel::start(&mut command).map_err(|error| format!("start {}: {error}", self.words[0]))
+        Channel::start(&mut command).map_err(|error| format!("{}{error}", self.not_started()))
     }
 }
 

@@ -127,7 +127,7 @@ impl<'a> NodePairPods<'a> {
         for process in [SocketRole::Server, SocketRole::Client].map(|part| self.process(part, pods)) {
             if let Some(says) = self.setup.why_gone(&process) {
                 let why = format!("{says} ({what})");
-                return LabError::Machine { machine: process.name().to_owned(), why, remedy: None };
+                return LabError::of_machine(process.name().to_owned(), why);
             }
         }
         error

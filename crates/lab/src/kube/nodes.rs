@@ -164,7 +164,7 @@ pub(super) fn check_pairs(named: &[String]) -> Result<(), LabError> {
 /// take any pods. One name is both; the names were [checked](check_ends).
 ///
 /// # Errors
-/// [`LabError::NotThere`]: one that is named is not there; [`LabError::Machine`]: the cluster does not say which nodes
+/// [`LabError::Machine`]: one that is named is not there; the cluster does not say which nodes
 /// it has, or these or too many others take no pods.
 pub(super) fn choose(kubectl: &Kubectl, named: &[String], same_node: bool) -> Result<[Node; 2], LabError> {
     let all = listed(kubectl)?;
@@ -182,7 +182,7 @@ fn unsuited(kubectl: &Kubectl, (all, named): (&[Node], &[String]), why: String) 
     if named.iter().all(|name| named_node(all, name).is_ok()) {
         return kubectl.failed(why);
     }
-    LabError::NotThere { machine: kubectl.cluster(), why }
+    LabError::not_there(kubectl.cluster(), why)
 }
 
 /// The nodes of a race of all pairs: those that are named, or all that take any pods; with `zones` one for each zone,
@@ -268,7 +268,7 @@ fn closed(all: &[Node]) -> String {
 /// unless some are named, the others, each with the reason.
 ///
 /// # Errors
-/// [`LabError::NotThere`]: one that is named is not there; [`LabError::Machine`]: the cluster does not say which nodes
+/// [`LabError::Machine`]: one that is named is not there; the cluster does not say which nodes
 /// it has, one of these does not run Linux, or none is ready.
 pub(super) fn all(kubectl: &Kubectl, named: &[String]) -> Result<(Vec<Node>, Vec<LeftOut>), LabError> {
     let all = listed(kubectl)?;

@@ -14,6 +14,7 @@ use super::options::ClusterOptions;
 use super::path::{By, ClusterContender, PodPath, Pods};
 use super::protocol::{Answer, Task};
 use super::runner::ClusterArena;
+use crate::error::Fault;
 use crate::race::{Arena, CONTENDERS_FROM, Contest, Runner};
 use crate::trial::Method;
 use crate::{Event, LabError, NodeCpus};
@@ -87,13 +88,15 @@ impl PairRace<'_> {
                 let [client, server] =
                     [SocketRole::Client, SocketRole::Server].map(|part| &self.pair.node(part).name);
                 let machine = format!("nodes {client} and {server}");
-                return Err(LabError::Machine { machine, why, remedy: Some(remedy.to_owned()) });
+                let (remedy, fault) = (Some(remedy.to_owned()), Fault::Failure);
+                return Err(LabError::Machine { machine, why, remedy, fault });
             }
             let contender = &mut self.contenders[at];
             // Between two nodes of many that is a result.
             if contender.required && !self.in_tournament {
-                let what = format!("path {:?} in this cluster", contender.name);
-                return Err(LabError::Experiment { what, why });
+                let why = format!("run path {:?}: {why}", contender.name);
+                let machine = self.options.access.kubectl.cluster();
+                return Err(LabError::Machine { machine, why, remedy: None, fault: Fault::Lack });
             }
             contender.unmet.push(why);
         }

@@ -84,8 +84,8 @@ impl PodProcess {
             Answer::Failed(Failed { broken: Some(what), .. }) => {
                 Err(LabError::Broken { candidate: candidate.to_owned(), what })
             }
-            Answer::Failed(Failed { why, remedy, .. }) => {
-                Err(LabError::Machine { machine: self.name.clone(), why, remedy })
+            Answer::Failed(Failed { why, remedy, fault, .. }) => {
+                Err(LabError::Machine { machine: self.name.clone(), why, remedy, fault })
             }
             answer => Ok(answer),
         }
@@ -118,7 +118,7 @@ impl PodProcess {
         server: Option<&Arc<PodProcess>>,
         cause: &mut Option<LabError>,
     ) -> Result<Answer, LabError> {
-        let lost = |why: String| LabError::Machine { machine: self.name.clone(), why, remedy: None };
+        let lost = |why: String| LabError::of_machine(self.name.clone(), why);
         let line = |what: serde_json::Result<String>| what.map_err(|error| lost(error.to_string()));
         channel.say(&line(serde_json::to_string(task))?).map_err(lost)?;
         loop {
@@ -131,7 +131,7 @@ impl PodProcess {
                     let server =
                         server.ok_or_else(|| lost("it asks for a server, and has none".to_owned()))?;
                     let answer = server.answer_within(SERVER_MAX, &task, None, "").unwrap_or_else(|error| {
-                        let failed = Failed { why: error.to_string(), remedy: None, broken: None };
+                        let failed = Failed { why: error.to_string(), ..Failed::default() };
                         cause.get_or_insert(error);
                         Answer::Failed(failed)
                     });
@@ -144,7 +144,7 @@ impl PodProcess {
     /// The error where an answer is to something else.
     pub(super) fn strange(&self, answer: &Answer) -> LabError {
         let why = format!("its answer does not fit the task: {}", shortened(&format!("{answer:?}")));
-        LabError::Machine { machine: self.name.clone(), why, remedy: None }
+        LabError::of_machine(self.name.clone(), why)
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn who_asks_a_server_that_is_lost_goes_on_with_others() {
-        let failed = Failed { why: "no answer".to_owned(), remedy: None, broken: None };
+        let failed = Failed { why: "no answer".to_owned(), ..Failed::default() };
         let messages = [
             PodMessage::Ask(Task::Spent),
             PodMessage::Answer(Answer::Failed(failed)),

@@ -74,7 +74,8 @@ fn failed(error: &LabError) -> Answer {
         LabError::Load { why, .. } => Some(format!("could not {why}")),
         _ => None,
     };
-    Answer::Failed(Failed { why: error.to_string(), remedy: error.remedy().map(str::to_owned), broken })
+    let remedy = error.remedy().map(str::to_owned);
+    Answer::Failed(Failed { why: error.to_string(), remedy, broken, fault: error.fault() })
 }
 
 /// The state of the process in a pod, between two tasks.

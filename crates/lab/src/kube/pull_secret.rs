@@ -61,7 +61,7 @@ impl PullSecret {
     /// The copy for the namespace that a race makes; `None`: none is needed.
     ///
     /// # Errors
-    /// [`LabError::NotThere`]: there is no such Secret, or it is none for a registry; [`LabError::Machine`]: it cannot
+    /// [`LabError::Machine`]: there is no such Secret, or it is none for a registry; or it cannot
     /// be read, and why in the cluster's words.
     pub(super) fn copied(
         &self,
@@ -69,7 +69,7 @@ impl PullSecret {
         manifests: &Manifests<'_>,
     ) -> Result<Option<Value>, LabError> {
         let Some(from) = &self.copied_from else { return Ok(None) };
-        let lacks = |why: String| LabError::NotThere { machine: kubectl.cluster(), why };
+        let lacks = |why: String| LabError::not_there(kubectl.cluster(), why);
         let found = kubectl.find(&["secret", &self.name, "--namespace", from]);
         let found = found.map_err(|why| kubectl.failed(why))?;
         let found = found.ok_or_else(|| lacks(format!("there is no Secret {from}/{}", self.name)))?;

@@ -31,13 +31,12 @@ impl Talk<'_> {
     /// # Errors
     /// [`LabError::Machine`]: it does not answer in time, or could not do it.
     pub(super) fn ask(&mut self, task: Task) -> Result<Answer, LabError> {
-        let lost =
-            |why: String| LabError::Machine { machine: "the server's pod".to_owned(), why, remedy: None };
+        let lost = |why: String| LabError::of_machine("the server's pod".to_owned(), why);
         self.say(&PodMessage::Ask(task)).map_err(|error| lost(error.to_string()))?;
         let line = self.heard.recv_timeout(ANSWER_MAX).map_err(|error| lost(error.to_string()))?;
         match serde_json::from_str(&line).map_err(|error| lost(error.to_string()))? {
-            Answer::Failed(Failed { why, remedy, .. }) => {
-                Err(LabError::Machine { machine: "the server's pod".to_owned(), why, remedy })
+            Answer::Failed(Failed { why, remedy, fault, .. }) => {
+                Err(LabError::Machine { machine: "the server's pod".to_owned(), why, remedy, fault })
             }
             answer => Ok(answer),
         }

@@ -20,10 +20,11 @@ use super::relay::{AGAIN, ASK, LOST, NOT_STARTED, STARTED};
 use crate::channel::{ANSWER_MAX, Conversation, held, lines, silent};
 use crate::cni::PluginDirs;
 use crate::cpus::granted;
-use crate::far_side::{NEEDS_ROOT, SILENCE_MAX, Watching};
+use crate::error::Fault;
+use crate::far_side::{SILENCE_MAX, Watching};
 use crate::race::{Finished, Race, RaceOptions};
 use crate::remote::client::RemoteClient;
-use crate::remote::{Machines, Remote};
+use crate::remote::{Machines, Remote, elsewhere};
 use crate::{Event, Home, LabError, OwnProgram};
 
 /// Where the leading process says everything: lines of two threads stay whole.
@@ -61,42 +62,27 @@ pub(super) struct LeadFailed {
     pub(super) why: String,
     /// What the user can try, shown as a hint.
     pub(super) remedy: Option<String>,
-    /// It was asked for what is not there.
-    pub(super) is_input: bool,
+    /// What kind of failure it is.
+    pub(super) fault: Fault,
 }
 
 impl LeadFailed {
     /// The same as an error. `leading` is the leading machine, as the user names it.
     pub(super) fn into_error(self, leading: &dyn fmt::Display) -> LabError {
-        let LeadFailed { machine, why, remedy, is_input } = self;
+        let LeadFailed { machine, why, remedy, fault } = self;
         let machine = machine.unwrap_or_else(|| leading.to_string());
-        match is_input {
-            true => LabError::NotThere { machine, why },
-            false => LabError::Machine { machine, why, remedy },
-        }
+        LabError::Machine { machine, why, remedy, fault }
     }
 }
 
 impl From<&LabError> for LeadFailed {
     fn from(error: &LabError) -> LeadFailed {
         let (machine, why, remedy) = match error {
-            LabError::Machine { machine, why, remedy } => (Some(machine), why.clone(), remedy.clone()),
-            LabError::NotThere { machine, why } | LabError::ClientLost { machine, why } => {
-                (Some(machine), why.clone(), None)
-            }
-            LabError::Privileges(why) => (None, why.to_string(), Some(NEEDS_ROOT.to_owned())),
-            other => (None, other.to_string(), other.remedy().map(str::to_owned)),
+            LabError::Machine { machine, why, remedy, .. } => (Some(machine), why.clone(), remedy.clone()),
+            LabError::ClientLost { machine, why } => (Some(machine), why.clone(), None),
+            other => (None, other.to_string(), elsewhere::remedy(other)),
         };
-        let is_input = matches!(
-            error,
-            LabError::NotThere { .. }
-                | LabError::Experiment { .. }
-                | LabError::UnknownPath { .. }
-                | LabError::Settings { .. }
-                | LabError::Spec(_)
-                | LabError::Plan { .. }
-        );
-        LeadFailed { machine: machine.cloned(), why, remedy, is_input }
+        LeadFailed { machine: machine.cloned(), why, remedy, fault: error.fault() }
     }
 }
 
@@ -272,7 +258,7 @@ impl Relayed {
         });
         match started {
             Ok(()) => Ok(self.clone()),
-            Err(why) => Err(LabError::Machine { machine: String::new(), why, remedy: None }),
+            Err(why) => Err(LabError::of_machine(String::new(), why)),
         }
     }
 }
@@ -339,13 +325,29 @@ mod tests {
     #[test]
     fn a_failure_says_once_where_it_was() {
         let why = || "take the machine for a race: another race has it".to_owned();
-        let there = LabError::Machine { machine: "ssh://b".into(), why: why(), remedy: Some("wait".into()) };
+        let there = LabError::Machine {
+            machine: "ssh://b".into(),
+            why: why(),
+            remedy: Some("wait".into()),
+            fault: Fault::Failure,
+        };
         assert_eq!(LeadFailed::from(&there).into_error(&"ssh://a").to_string(), there.to_string());
-        let no_cpu = LabError::NotThere { machine: "ssh://b".into(), why: "CPU 7".into() };
+        let no_cpu = LabError::not_there("ssh://b".into(), "CPU 7".into());
         let passed_on = LeadFailed::from(&no_cpu).into_error(&"ssh://a");
-        assert!(matches!(&passed_on, LabError::NotThere { machine, .. } if machine == "ssh://b"));
+        assert_eq!((passed_on.fault(), passed_on.to_string()), (Fault::Input, no_cpu.to_string()));
         let here = LeadFailed::from(&LabError::Busy { pid: 7 });
         assert_eq!((here.machine, here.why.contains("process 7")), (None, true));
         assert_eq!(here.remedy.as_deref(), Some("try again when it has ended"));
+    }
+
+    #[test]
+    fn a_failure_is_of_one_kind_wherever_the_race_ran() {
+        let lacks = LabError::CannotRun { path: "ovs".into(), reasons: "no switch".into() };
+        let asked = LabError::Experiment { what: "a rate".into(), why: "it is too high".into() };
+        for (error, fault) in [(lacks, Fault::Lack), (asked, Fault::Input)] {
+            let words = serde_json::to_string(&LeadFailed::from(&error)).unwrap();
+            let failed: LeadFailed = serde_json::from_str(&words).unwrap();
+            assert_eq!((error.fault(), failed.into_error(&"ssh://a").fault()), (fault, fault), "{words}");
+        }
     }
 }

@@ -56,8 +56,7 @@ impl LedRace<'_> {
     /// `reached` is called as soon as this program is on all of them, before anything is done there.
     ///
     /// # Errors
-    /// [`LabError::Machine`]: one of them is not reached, or says why the race could not go on; [`LabError::NotThere`]:
-    /// one does not have what it was asked for.
+    /// [`LabError::Machine`]: one of them is not reached, or says why the race could not go on.
     pub fn run(self, reached: &mut dyn FnMut(), emit: &mut dyn FnMut(Event)) -> Result<Finished, LabError> {
         let all = [self.server, self.client];
         for machine in all.iter().chain(self.clients) {
@@ -118,7 +117,7 @@ impl LedRace<'_> {
         client: &mut Channel,
         listened: Result<Option<LeadFailed>, String>,
     ) -> Result<Finished, LabError> {
-        let failed = |why: String| LabError::Machine { machine: self.client.to_string(), why, remedy: None };
+        let failed = |why: String| LabError::of_machine(self.client.to_string(), why);
         match listened {
             Ok(Some(why)) => return Err(why.into_error(self.client)),
             Ok(None) => {}
@@ -137,13 +136,7 @@ impl LedRace<'_> {
         let ended: Vec<Result<(), LabError>> = relays
             .into_iter()
             .zip(names)
-            .map(|(relay, machine)| {
-                relay.end().map_err(|why| LabError::Machine {
-                    machine: machine.to_string(),
-                    why,
-                    remedy: None,
-                })
-            })
+            .map(|(relay, machine)| relay.end().map_err(|why| LabError::of_machine(machine.to_string(), why)))
             .collect();
         ended.into_iter().collect()
     }

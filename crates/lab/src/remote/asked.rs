@@ -60,8 +60,8 @@ impl Asked {
     /// The answer to the request that was sent, about a candidate.
     ///
     /// # Errors
-    /// [`LabError::Broken`]: it is the candidate that failed there; [`LabError::NotThere`]: the machine does not have
-    /// what it was asked for; [`LabError::Machine`]: there is no answer, or it could not be done.
+    /// [`LabError::Broken`]: it is the candidate that failed there; [`LabError::Machine`]: there is no answer, or it
+    /// could not be done.
     pub(super) fn told(&self, candidate: &str) -> Result<Reply, LabError> {
         let answer = held(&self.line).channel.hear(ANSWER_MAX).and_then(|said| {
             serde_json::from_str(&said).map_err(|error| format!("it said {said:?}: {error}"))
@@ -79,10 +79,9 @@ impl Asked {
                 let what = format!("on {}: {what}", self.name);
                 Err(LabError::Broken { candidate: candidate.to_owned(), what })
             }
-            Reply::Failed(Failed { why, remedy, .. }) => {
-                Err(LabError::Machine { machine: self.name.clone(), why, remedy })
+            Reply::Failed(Failed { why, remedy, fault, .. }) => {
+                Err(LabError::Machine { machine: self.name.clone(), why, remedy, fault })
             }
-            Reply::NotThere(why) => Err(LabError::NotThere { machine: self.name.clone(), why }),
             reply => Ok(reply),
         })
     }
@@ -158,7 +157,7 @@ impl Asked {
     }
 
     pub(super) fn failed(&self, why: String) -> LabError {
-        LabError::Machine { machine: self.name.clone(), why, remedy: None }
+        LabError::of_machine(self.name.clone(), why)
     }
 
     pub(super) fn strange(&self, reply: &Reply) -> LabError {

@@ -56,7 +56,7 @@ impl RemoteClient {
     ///
     /// # Errors
     /// [`LabError::Machine`]: it is not reached, is another kind of machine, has a race already, permits too little, or
-    /// there is no way from it to the server; [`LabError::NotThere`]: it does not have what it was asked for.
+    /// there is no way from it to the server; or it does not have what it was asked for.
     pub(super) fn connect(
         address: &SshAddress,
         ssh: &SshCommand,
@@ -159,7 +159,7 @@ impl RemoteClient {
             let why = match again {
                 Ok(Some(())) => return Ok(()),
                 Ok(None) => return Err(self.gone("the race is to end".to_owned())),
-                Err(LabError::Machine { why, .. } | LabError::NotThere { why, .. }) => why,
+                Err(LabError::Machine { why, .. }) => why,
                 Err(error) => error.to_string(),
             };
             self.asked.lose(&why);
@@ -267,7 +267,7 @@ impl RemoteClient {
     fn lost(&self, error: LabError) -> LabError {
         let why = match error {
             broken @ LabError::Broken { .. } => return broken,
-            LabError::Machine { why, .. } | LabError::NotThere { why, .. } => why,
+            LabError::Machine { why, .. } => why,
             other => other.to_string(),
         };
         if !self.asked.is_lost() {

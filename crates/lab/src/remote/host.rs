@@ -34,8 +34,7 @@ impl Remote {
     ///
     /// # Errors
     /// [`LabError::Machine`]: it is not reached, is another kind of machine, has a race already, permits too little, or
-    /// there is no way to it; [`LabError::NotThere`]: CPUs or a link that were named are not there, or the link does
-    /// not lead to it.
+    /// there is no way to it; or CPUs or a link that were named are not there, or the link does not lead to it.
     pub fn connect(
         address: &SshAddress,
         ssh: &SshCommand,
@@ -72,7 +71,7 @@ impl Remote {
         };
         let way = way(&counterpart.links, counterpart.reached_by, nic, experiment.workload.ipv6);
         let way = way.map_err(|why| match nic {
-            Some(_) => LabError::NotThere { machine: asked.name().to_owned(), why },
+            Some(_) => LabError::not_there(asked.name().to_owned(), why),
             None => asked.failed(why),
         })?;
         Ok(Remote { asked, counterpart, way })

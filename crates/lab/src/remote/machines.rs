@@ -43,7 +43,7 @@ impl Machines {
     ///
     /// # Errors
     /// [`LabError::Machine`]: one is not reached, is another kind of machine, has a race already, permits too little,
-    /// or there is no way from it to the server; [`LabError::NotThere`]: one does not have what it was asked for.
+    /// or there is no way from it to the server; or it does not have what it was asked for.
     pub fn connect_clients(
         mut self,
         addresses: &[&SshAddress],
@@ -186,7 +186,7 @@ impl Machines {
                     LabError::ClientLost { .. } if !is_last => {}
                     // The race cannot go on without it.
                     LabError::ClientLost { machine, why } if tries == 0 => {
-                        return Err(LabError::Machine { machine, why, remedy: None });
+                        return Err(LabError::of_machine(machine, why));
                     }
                     other => return Err(other),
                 }

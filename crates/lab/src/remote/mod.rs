@@ -14,6 +14,7 @@
 
 pub(crate) mod asked;
 pub(crate) mod client;
+pub(crate) mod elsewhere;
 mod host;
 pub(crate) mod links;
 mod machines;

@@ -10,6 +10,7 @@ use record::{Machine, Workload};
 use serde::{Deserialize, Serialize};
 
 use super::order::Order;
+use crate::error::Fault;
 use crate::part::{LoadPart, LoadedPart};
 use crate::shape::MachineLink;
 use crate::traffic::TransferredAmounts;
@@ -100,18 +101,18 @@ pub(crate) enum Reply {
     Changed(Option<String>),
     /// It could not be done; what was begun is undone.
     Failed(Failed),
-    /// This machine does not have what it was asked for, in words.
-    NotThere(String),
 }
 
 /// Why something could not be done, in words.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Failed {
     pub(crate) why: String,
     /// What the user can try, shown as a hint.
     pub(crate) remedy: Option<String>,
     /// What the candidate broke by, where it is that and the race can go on without it.
     pub(crate) broken: Option<String>,
+    /// What kind of failure it is.
+    pub(crate) fault: Fault,
 }
 
 /// The server's machine, as it says itself.

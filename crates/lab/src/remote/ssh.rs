@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::channel::Channel;
+use crate::error::Fault;
 use crate::{LabError, OwnProgram};
 
 /// A machine behind ssh: `ssh://[USER@]HOST[:PORT]`. The host may be a name of the user's ssh configuration.
@@ -141,12 +142,17 @@ impl SshCommand {
         own: &OwnProgram,
         arguments: &str,
     ) -> Result<Option<Channel>, LabError> {
-        let failed = |why: String| LabError::Machine { machine: address.to_string(), why, remedy: None };
+        let failed = |Unreached { why, fault }: Unreached| LabError::Machine {
+            machine: address.to_string(),
+            why,
+            remedy: None,
+            fault,
+        };
         let Some(program) = self.program(address, &own.program).map_err(failed)? else { return Ok(None) };
         // sudo keeps no environment.
         let script = format!("exec {program} {arguments} --connection \"${{SSH_CONNECTION:-}}\"");
         let started = Channel::start(&mut self.remote(address, &script));
-        started.map(Some).map_err(|error| failed(error.to_string()))
+        started.map(Some).map_err(|error| failed(self.not_started(&error)))
     }
 
     /// What this program prints there with these arguments; `None` if asked to stop before it has ended. It may end
@@ -161,17 +167,20 @@ impl SshCommand {
         arguments: &str,
         also: u8,
     ) -> Result<Option<String>, String> {
-        let Some(program) = self.program(address, &own.program)? else { return Ok(None) };
-        let script = format!("{program} {arguments} || test $? -eq {also}");
-        self.output(self.remote(address, &script).stdin(Stdio::null()))
+        let printed = self.program(address, &own.program).and_then(|program| {
+            let Some(program) = program else { return Ok(None) };
+            let script = format!("{program} {arguments} || test $? -eq {also}");
+            self.output(self.remote(address, &script).stdin(Stdio::null()))
+        });
+        printed.map_err(|unreached| unreached.why)
     }
 
     /// How a shell there runs this program, which is copied there unless it is there already. `None` if
     /// asked to stop meanwhile.
     ///
     /// # Errors
-    /// In words, with what to try.
-    fn program(&self, address: &SshAddress, own: &Path) -> Result<Option<String>, String> {
+    /// With what to try.
+    fn program(&self, address: &SshAddress, own: &Path) -> Result<Option<String>, Unreached> {
         let program = RemoteProgram::of(own)?;
         let mut question = self.remote(address, &program.question());
         let Some(found) = self.output(question.stdin(Stdio::null()))? else { return Ok(None) };
@@ -184,27 +193,33 @@ impl SshCommand {
                 }
             }
             there => {
-                return Err(format!(
+                let why = format!(
                     "it is {there}, and this program is for {}: run one that is built for it, or choose another machine",
                     here()
-                ));
+                );
+                return Err(Unreached { why, fault: Fault::Lack });
             }
         }
         let sudo = if self.sudo { "sudo -n -- " } else { "" };
         Ok(Some(format!("{sudo}\"{}\"", program.path)))
     }
 
-    fn copy(&self, address: &SshAddress, own: &Path, program: &RemoteProgram) -> Result<Option<()>, String> {
+    fn copy(
+        &self,
+        address: &SshAddress,
+        own: &Path,
+        program: &RemoteProgram,
+    ) -> Result<Option<()>, Unreached> {
         let file = File::open(own).map_err(|error| format!("read {}: {error}", own.display()))?;
         Ok(self.output(self.remote(address, &program.receipt()).stdin(file))?.map(drop))
     }
 
     /// What a command prints; `None` if asked to stop before it has ended. It is in a process group of its own, so that
     /// ^C in a terminal reaches this process alone, which then ends it.
-    fn output(&self, command: &mut Command) -> Result<Option<String>, String> {
+    fn output(&self, command: &mut Command) -> Result<Option<String>, Unreached> {
         use std::os::unix::process::CommandExt;
         let name = &self.words[0];
-        let failed = |error: io::Error| format!("start {name}: {error}");
+        let failed = |error: io::Error| self.not_started(&error);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().map_err(failed)?;
         let stdout = read_aside(child.stdout.take().expect("asked for above")).map_err(failed)?;
@@ -226,7 +241,26 @@ impl SshCommand {
             return Ok(Some(stdout));
         }
         let said = stderr.trim().replace('\n', "; ");
-        Err(if said.is_empty() { format!("{name} ended with {status}") } else { said })
+        Err(Unreached::from(if said.is_empty() { format!("{name} ended with {status}") } else { said }))
+    }
+
+    /// Why the program that connects could not be started.
+    fn not_started(&self, error: &io::Error) -> Unreached {
+        let fault = if error.kind() == io::ErrorKind::NotFound { Fault::Lack } else { Fault::Failure };
+        Unreached { why: format!("start {}: {error}", self.words[0]), fault }
+    }
+}
+
+/// Why a machine is not reached, or cannot run this program.
+struct Unreached {
+    /// In words, with what to try.
+    why: String,
+    fault: Fault,
+}
+
+impl From<String> for Unreached {
+    fn from(why: String) -> Unreached {
+        Unreached { why, fault: Fault::Failure }
     }
 }
 

@@ -168,11 +168,20 @@ fn without_the_right_to_create_nothing_is_deleted() {
         let fake = Fake::refusing(&rules.concat());
         let out = tempfile::tempdir().unwrap();
         let raced = fake.race(out.path(), &[]).output().unwrap();
-        let said = check(&raced, 1, &format!("cannot create resource \"{refused}\""));
+        let said = check(&raced, 4, &format!("cannot create resource \"{refused}\""));
         assert!(said.contains("--show-manifests prints the rights"), "{said}");
         assert_eq!(said.contains("hint: sh "), deletes > 0, "{said}");
         assert_eq!((fake.calls("delete").len(), fake.calls("get").len()), (deletes, 1 + deletes), "{said}");
     }
+}
+
+#[test]
+fn without_kubectl_there_is_no_race_in_a_cluster() {
+    let out = tempfile::tempdir().unwrap();
+    let mut race = Command::new(HOSTGAP);
+    race.args(["race", "--kube", "--kubectl", "/no/kubectl", "--out"]).arg(out.path());
+    let said = check(&race.output().unwrap(), 4, "use the cluster: start /no/kubectl: No such file");
+    assert!(said.contains("hint: install kubectl, or name it with --kubectl"), "{said}");
 }
 
 #[test]
