@@ -2,9 +2,9 @@
 
 use ipnet::IpNet;
 use linux::netlink::RouteMetric;
-use linux::{CpuSet, IfName, Netlink, Netns, sysctl};
+use linux::{IfName, Netlink, Netns, sysctl};
 use plan::{ApplyError, Kernel, Place, StepError};
-use tune::{Cpus, Lives, QueueFile, Setting, Since, Site, Value};
+use tune::{Lives, QueueFile, Setting, Since, Site, Value};
 
 use crate::{Change, Host, tracking};
 
@@ -165,10 +165,8 @@ fn is_listed(name: &str, key: &str) -> Result<bool, linux::Error> {
 /// MTU above the driver's limit.
 fn beyond(setting: &Setting, host: &Host) -> Result<Option<String>, linux::Error> {
     Ok(match (&setting.value, setting.lives) {
-        (Value::Cpus(Cpus::These(cpus)), _) => beyond_cpus(cpus, &linux::cpu::online()?),
-        (Value::Cpus(Cpus::Groups(lists)), _) => {
-            let all: CpuSet = lists.iter().flat_map(CpuSet::iter).collect();
-            beyond_cpus(&all, &linux::cpu::online()?).or_else(|| setting.refused_by(&host.site.nic))
+        (Value::Cpus(_), _) => {
+            setting.offline(&linux::cpu::online()?).or_else(|| setting.refused_by(&host.site.nic))
         }
         (Value::Number(mtu), Lives::Mtu) => {
             let most = host.mtu_max.filter(|most| *mtu > u64::from(*most));
@@ -176,27 +174,4 @@ fn beyond(setting: &Setting, host: &Host) -> Result<Option<String>, linux::Error
         }
         _ => None,
     })
-}
-
-fn beyond_cpus(wanted: &CpuSet, online: &CpuSet) -> Option<String> {
-    let absent: CpuSet = wanted.iter().filter(|cpu| !online.contains(*cpu)).collect();
-    let (one, are) = if absent.len() == 1 { ("CPU", "is") } else { ("CPUs", "are") };
-    (!absent.is_empty()).then(|| format!("{one} {absent} {are} not online; online are {online}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpus_that_are_not_there_are_named() {
-        let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
-        let check = |wanted: &str, expected: Option<&str>| {
-            assert_eq!(beyond_cpus(&cpus(wanted), &cpus("0-2,4")).as_deref(), expected, "{wanted}");
-        };
-        check("0-2", None);
-        check("4", None);
-        check("3", Some("CPU 3 is not online; online are 0-2,4"));
-        check("0-99", Some("CPUs 3,5-99 are not online; online are 0-2,4"));
-    }
 }

@@ -3,7 +3,7 @@
 use linux::features::Facts;
 use linux::netlink::Netlink;
 use linux::sysfs::LinkAttribute;
-use linux::{IfName, Link, LinkKind, Netns, VethPeer, sysctl};
+use linux::{CpuSet, IfName, Link, LinkKind, Netns, VethPeer, sysctl};
 use plan::{ApplyError, Kernel, Place, Placed, StepState, look, preview};
 use tune::{Lives, Nic, QueueFile, Setting, Settings, Since, Site, ValueKind};
 
@@ -113,6 +113,7 @@ struct TrialNetns {
     site: Site,
     /// The kernel's version, where its release begins with one.
     kernel: Option<Since>,
+    online: CpuSet,
     machine: MachineUse,
 }
 
@@ -142,7 +143,8 @@ impl TrialNetns {
             cpus: linux::cpu::allowed()?,
             nic: Nic::default(),
         };
-        Ok(TrialNetns { netns, site, kernel: Since::of_release(&facts.kernel), machine })
+        let online = linux::cpu::online()?;
+        Ok(TrialNetns { netns, site, kernel: Since::of_release(&facts.kernel), online, machine })
     }
 
     /// The setting as it can be made here, or why it cannot. `flows`: the table of flows is set as well.
@@ -150,6 +152,10 @@ impl TrialNetns {
         if let Some(until) = setting.knob.until.filter(|until| self.kernel.is_some_and(|here| here >= *until))
         {
             return Ok(Err(format!("it has no effect on kernels from {until}")));
+        }
+        // A card's interrupts and queues are asked on the card, which does not know which CPUs run.
+        if let Some(why) = setting.offline(&self.online) {
+            return Ok(Err(why));
         }
         if self.machine == MachineUse::Given
             && let Some(decided) = on_given_machine(setting)

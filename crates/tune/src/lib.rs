@@ -10,6 +10,7 @@ mod default;
 mod kind;
 mod knob;
 mod notrack;
+mod offline;
 mod order;
 mod profile;
 mod qdisc;

@@ -142,6 +142,12 @@ tune.server.rss_indirection = 2
 path = "ptp+direct"
 name = "more queues than there can be"
 tune.channels = 1024
+
+[[candidates]]
+path = "host"
+name = "CPUs that do not run"
+tune.client.xps_cpus = "0,4000"
+tune.server = { rps_cpus = "4000-4001", irq_affinity = "4000" }
 "#;
 
 #[test]
@@ -174,6 +180,9 @@ fn what_the_cards_do_not_have_is_left_out_before_the_race() {
         "cannot run: the server's machine: rss_indirection = 2: ",
         "cannot run: channels = 1024: the number of queues of eth0 can be ",
         "; the server's machine: channels = 1024: the number of queues of eth0 can be ",
+        "cannot run: xps_cpus = 0,4000: CPU 4000 is not online; online are 0",
+        "; the server's machine: irq_affinity = 4000: CPU 4000 is not online; online are 0",
+        "; the server's machine: rps_cpus = 4000-4001: CPUs 4000-4001 are not online; online are 0",
     ] {
         assert!(shown.contains(why), "{why}: {shown}");
     }
