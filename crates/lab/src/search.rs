@@ -56,6 +56,8 @@ pub enum SearchEvent {
     Race(Event),
     /// A setting cannot be made here, and is left out.
     CannotSet(SearchOption),
+    /// Two settings contradict each other, and are not tried together; which, and why.
+    NotTogether(String),
     /// The load is known: requests per second, or a closed loop, and the incumbent's capacity if it was measured.
     Load(Option<f64>, Option<f64>),
     Block {
@@ -164,9 +166,14 @@ impl Search {
         for (option, _) in self.factors.options.iter().filter(|(option, _)| !option.unmet.is_empty()) {
             emit(SearchEvent::CannotSet(option.clone()));
         }
+        let apart = self.factors.apart_text();
+        apart.iter().cloned().for_each(|what| emit(SearchEvent::NotTogether(what)));
         let chosen = self.race.steer(claim)?;
         let mut record = self.header()?;
         record.machine.facts.insert("receive steering".to_owned(), chosen.describe());
+        if !apart.is_empty() {
+            record.machine.facts.insert("not tried together".to_owned(), apart.join("; "));
+        }
         if let Some(why) = self.race.crowded() {
             record.machine.facts.insert("switches".to_owned(), why.clone());
             emit(Event::Crowded { why }.into());

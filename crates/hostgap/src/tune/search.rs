@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ::lab::{Factor, Home, LabError, Objective, RaceOptions, Search, Sought};
-use ::record::{Candidate, Experiment, RequestedValue, SearchVerdict, Side, Workload, WorkloadKind};
+use ::record::{
+    Arrivals, Candidate, Experiment, RequestedValue, SearchVerdict, Side, Workload, WorkloadKind,
+};
 use ::tune::ValueKind;
 use anyhow::Context;
 
@@ -63,6 +65,10 @@ pub(crate) struct Args {
     /// Permanent connections of the client.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     connections: Option<u32>,
+    /// How the requests of a rate are spread over time: at equal intervals, or at random (poisson), as those of many
+    /// users are. All arms of a block get the same instants.
+    #[arg(long, value_name = "constant|poisson")]
+    arrivals: Option<Arrivals>,
     /// The size of the answer's body, or of the workload's other unit.
     #[arg(long, value_name = "SIZE")]
     body: Option<String>,
@@ -177,6 +183,7 @@ fn experiment(args: &Args) -> anyhow::Result<(Experiment, Candidate)> {
     if let Some(size) = &args.body {
         experiment.workload.body_bytes = vec![units::bytes(size).map_err(BadInput)?];
     }
+    experiment.workload.arrivals = args.arrivals.unwrap_or(experiment.workload.arrivals);
     experiment.seed = args.seed.or(experiment.seed);
     args.wire.change(&mut experiment.underlay);
     if experiment.vm.is_some() {
@@ -211,23 +218,40 @@ fn candidate(args: &Args, experiment: &Experiment) -> anyhow::Result<Candidate> 
 
 /// Parses knobs with their values.
 fn factors(text: &str) -> Result<Vec<Factor>, BadInput> {
-    let knobs = text.split(';').map(str::trim).filter(|knob| !knob.is_empty());
-    let factors: Vec<Factor> = knobs.map(factor).collect::<Result<_, _>>()?;
+    let mut knobs: Vec<String> = Vec::new();
+    for piece in text.split(';').map(str::trim).filter(|piece| !piece.is_empty()) {
+        match knobs.last_mut() {
+            // Between lists of CPUs of one value there is a semicolon, too.
+            Some(knob) if !piece.contains('=') && takes_lists(knob) => *knob += &format!(";{piece}"),
+            _ => knobs.push(piece.to_owned()),
+        }
+    }
+    let factors: Vec<Factor> = knobs.iter().map(|knob| factor(knob)).collect::<Result<_, _>>()?;
     if factors.is_empty() {
         return Err(BadInput("--knobs names no knob: KNOB=VALUE,VALUE;KNOB=VALUE is expected".to_owned()));
     }
     Ok(factors)
 }
 
+/// Whether a value of this knob, which is written with its side and values, can be several lists of CPUs.
+fn takes_lists(text: &str) -> bool {
+    let knob = text.split_once('=').and_then(|(name, _)| ::tune::find(side_and_knob(name).1));
+    knob.is_some_and(|knob| knob.kind == ValueKind::QueueCpus)
+}
+
+fn side_and_knob(name: &str) -> (Side, &str) {
+    match name.trim().split_once('.') {
+        Some(("client", knob)) => (Side::Client, knob),
+        Some(("server", knob)) => (Side::Server, knob),
+        Some(_) | None => (Side::Both, name.trim()),
+    }
+}
+
 fn factor(text: &str) -> Result<Factor, BadInput> {
     let Some((name, values)) = text.split_once('=') else {
         return Err(BadInput(format!("--knobs: {text:?} has no value: KNOB=VALUE,VALUE is expected")));
     };
-    let (side, knob) = match name.trim().split_once('.') {
-        Some(("client", knob)) => (Side::Client, knob),
-        Some(("server", knob)) => (Side::Server, knob),
-        Some(_) | None => (Side::Both, name.trim()),
-    };
+    let (side, knob) = side_and_knob(name);
     // A list of CPUs has commas of its own.
     let is_list =
         ::tune::find(knob).is_some_and(|knob| matches!(knob.kind, ValueKind::Cpus | ValueKind::QueueCpus));
@@ -282,6 +306,11 @@ mod tests {
             (Side::Both, vec!["0-1,3".to_owned(), "none".to_owned()])
         );
         assert_eq!(found.len(), 3);
+        let found = factors("client.xps_cpus=0;1|0-1 ; 2|none; channels=1,2").unwrap();
+        assert_eq!(
+            (text(&found[0]), text(&found[1])),
+            (vec!["0;1".into(), "0-1;2".into(), "none".into()], vec!["1".into(), "2".into()])
+        );
         assert!(factors(" ; ").unwrap_err().0.contains("names no knob"));
         assert!(factors("tcp_sack").unwrap_err().0.contains("\"tcp_sack\" has no value"));
     }

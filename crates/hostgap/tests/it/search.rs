@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, kill, sandbox, stderr, until};
+use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, kill, sandbox, stderr, until, until_within};
 
 /// Requests and answers of 8000 bytes, to a client whose receive buffer holds little more than a segment.
 /// With the kernel's default it gets twenty times as many answers, whatever else the machine does.
@@ -131,11 +132,50 @@ fn where_everything_harms_nothing_helps() {
     assert!(answer["tune"].is_null(), "{answer:#}");
 }
 
+/// A search that runs until its stderr has these words; then the user ends it.
+fn until_it_says(sandbox: &Sandbox, args: &[&str], words: &str) -> String {
+    let said = sandbox.out().join("said");
+    let read = || std::fs::read_to_string(&said).unwrap_or_default();
+    let mut command = command(sandbox, args);
+    let mut child = command.stderr(std::fs::File::create(&said).unwrap()).spawn().unwrap();
+    until_within(Duration::from_secs(300), words, || {
+        read().contains(words) || child.try_wait().unwrap().is_some()
+    });
+    if child.try_wait().unwrap().is_none() {
+        kill(child.id(), Signal::INT);
+        child.wait().unwrap();
+    }
+    sandbox.assert_nothing_left();
+    let text = read();
+    assert!(text.contains(words), "{text}");
+    text
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_in_no_arm() {
+    let sandbox = sandbox();
+    let knobs = ["--objective", "throughput", "--budget", "10m", "--knobs"];
+    let together = [&knobs[..], &["channels=1,2;xps_cpus=0;1|0"]].concat();
+    let why =
+        "not tried together: channels=1 and xps_cpus=0;1: xps_cpus cannot be \"0;1\" beside channels = 1: ";
+    let said = until_it_says(&sandbox, &together, why);
+    assert_eq!(said.matches("not tried together").count(), 1, "{said}");
+    // With what the incumbent has, a setting cannot be made at all.
+    let file = sandbox.out().join("two-lists.toml");
+    let lists = "path = \"host\"\ntune.channels = 2\ntune.xps_cpus = \"0;1\"\n";
+    let text = format!("schema = 1\nname = \"two-lists\"\n[[candidates]]\n{lists}");
+    std::fs::write(&file, text).unwrap();
+    let beside = [&[file.to_str().unwrap()], &knobs[..], &["channels=1;tcp_sack=0"]].concat();
+    let why = "channels=1 cannot be set here: xps_cpus cannot be \"0;1\" beside channels = 1: ";
+    until_it_says(&sandbox, &beside, why);
+}
+
 #[test]
 fn a_signal_leaves_what_was_seen_and_nothing_else() {
     let sandbox = sandbox();
     let file = small(&sandbox);
-    let args = ["--objective", "throughput", "--budget", "10m", "--knobs", "tcp_sack=0"];
+    let args =
+        ["--objective", "throughput", "--arrivals", "poisson", "--budget", "10m", "--knobs", "tcp_sack=0"];
     let child = command(&sandbox, &[&[file.to_str().unwrap()], &args[..]].concat()).spawn().unwrap();
     until("servers or pods stand", || !sandbox.namespaces().is_empty());
     kill(child.id(), Signal::INT);
@@ -146,7 +186,9 @@ fn a_signal_leaves_what_was_seen_and_nothing_else() {
     let record = record.lines().find_map(|line| line.strip_prefix("record: "));
     if let Some(record) = record {
         let text = std::fs::read_to_string(record).unwrap();
-        assert!(serde_json::from_str::<serde_json::Value>(&text).unwrap()["answer"].is_null(), "{text}");
+        let record = serde_json::from_str::<serde_json::Value>(&text).unwrap();
+        assert!(record["answer"].is_null(), "{text}");
+        assert_eq!(record["experiment"]["workload"]["arrivals"], "poisson", "{text}");
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Factors {
     pub(super) options: Vec<(SearchOption, RequestedValue)>,
     /// The options that this machine takes: the search's number of each is its place here.
     open: Vec<usize>,
+    /// Options that contradict each other and are in no arm together, by their places in the list of all, and why.
+    pub(super) apart: Vec<([usize; 2], String)>,
     pub(super) space: Space,
     proven: BTreeMap<Arm, Contender>,
 }
@@ -51,6 +53,7 @@ impl Factors {
                 let tune = with(&candidate.tune, factor, requested);
                 let mut contender = contender(&incumbent, &tune)?;
                 prove(std::slice::from_mut(&mut contender), facts, MachineUse::Shared)?;
+                contender.unmet.extend(contradiction(&contender));
                 if contender.races() {
                     open.push(options.len());
                 }
@@ -66,21 +69,53 @@ impl Factors {
                 options.iter().flat_map(|(option, _)| option.unmet.clone()).collect::<Vec<_>>().join("; ");
             return Err(LabError::Experiment { what: "no setting can be made here".to_owned(), why });
         }
-        let space = Space::new(&values);
-        Ok(Factors {
+        let factors = Factors {
             candidate,
             incumbent,
             facts: facts.clone(),
             options,
             open,
-            space,
+            apart: Vec::new(),
+            space: Space::new(&values),
             proven: BTreeMap::new(),
-        })
+        };
+        factors.without_contradictions()
+    }
+
+    /// The same without arms whose settings contradict each other, as those of a candidate in a race would be refused.
+    fn without_contradictions(mut self) -> Result<Factors, LabError> {
+        let mut pairs = Vec::new();
+        for b in 0..self.open.len() {
+            for a in 0..b {
+                let arm = Arm::of([a, b]);
+                let of = contender(&self.incumbent, &self.tune(&arm))?;
+                let [place_a, place_b] = [self.open[a], self.open[b]];
+                // Values of one knob are never together; there the second replaces the first.
+                if let Some(why) = contradiction(&of) {
+                    pairs.push((a, b));
+                    self.apart.push(([place_a, place_b], why));
+                }
+            }
+        }
+        self.space = self.space.apart(pairs);
+        Ok(self)
+    }
+
+    /// What of the options is not tried together, in words.
+    pub(super) fn apart_text(&self) -> Vec<String> {
+        let label = |place: usize| self.options[place].0.label();
+        self.apart.iter().map(|([a, b], why)| format!("{} and {}: {why}", label(*a), label(*b))).collect()
     }
 
     /// The places of an arm's options in the list of all.
     pub(super) fn places(&self, arm: &Arm) -> Vec<usize> {
         arm.options().iter().map(|option| self.open[*option]).collect()
+    }
+
+    /// The options of an arm in words.
+    pub(super) fn label(&self, arm: &Arm) -> String {
+        let labels = self.places(arm).into_iter().map(|place| self.options[place].0.label());
+        labels.collect::<Vec<_>>().join(" and ")
     }
 
     /// The settings of an arm: the incumbent's, and its own over them.
@@ -127,6 +162,11 @@ fn contender(incumbent: &Contender, tune: &Tuning) -> Result<Contender, LabError
     let failed = |why| LabError::Settings { candidate: "the search".to_owned(), why };
     let settings = Settings::read(tune).map_err(failed)?;
     Ok(Contender { settings, required: false, ..incumbent.clone() })
+}
+
+/// Why no link can have the settings of a contender together, where they contradict each other.
+fn contradiction(contender: &Contender) -> Option<String> {
+    contender.settings.consistent().err().map(|why| why.to_string())
 }
 
 fn refuse_unsound(factors: &[Factor]) -> Result<(), LabError> {

@@ -49,10 +49,7 @@ pub(super) fn answer(
     };
     let name = record.objective.as_str();
     let guards = sought.objective.guards(record.experiment.workload.kind);
-    let settings = |arm: &Arm| {
-        let labels = factors.places(arm).into_iter().map(|place| record.options[place].label());
-        labels.collect::<Vec<_>>().join(" and ")
-    };
+    let settings = |arm: &Arm| factors.label(arm);
     match &found.answer {
         SearchConclusion::Unfit(unfit) => {
             SearchAnswer { why: unfit_text(unfit, name, sought, high, (visit_s, record)), ..empty }

@@ -30,7 +30,11 @@ pub(super) fn factorial(space: &Space, alive: &[usize], random: &mut Random) -> 
             (0..runs.len()).filter(|run| GENERATOR[(run + column) % GENERATOR.len()]).collect();
         random.shuffle(&mut on);
         for (nth, run) in on.into_iter().enumerate() {
-            runs[run].push(values[nth % values.len()]);
+            // Which of two that contradict each other is left out changes with the order of the factors.
+            let value = values[nth % values.len()];
+            if space.goes_with(value, &runs[run]) {
+                runs[run].push(value);
+            }
         }
     }
     let mut arms: Vec<Arm> = runs.into_iter().map(Arm::of).collect();
@@ -148,6 +152,24 @@ mod tests {
         let on = |option: usize| arms.iter().filter(|arm| arm.holds(option)).count();
         assert_eq!((on(0), on(1), on(2)), (3, 3, 0));
         assert!(arms.iter().all(|arm| !(arm.holds(0) && arm.holds(1))));
+    }
+
+    #[test]
+    fn of_options_that_contradict_each_other_a_run_has_one() {
+        let space = Space::new(&[1; 11]).apart(vec![(0, 1), (4, 2)]);
+        let alive: Vec<usize> = (0..11).collect();
+        let mut random = Random::from_seed(4);
+        let arms: Vec<Arm> = (0..20).flat_map(|_| factorial(&space, &alive, &mut random)).collect();
+        let on = |option: usize| arms.iter().filter(|arm| arm.holds(option)).count();
+        assert!(arms.iter().all(|arm| !(arm.holds(0) && arm.holds(1) || arm.holds(2) && arm.holds(4))));
+        // The two share the runs that they would have had together.
+        assert!([0, 1, 2, 4].iter().all(|option| on(*option) > 60), "{:?}", [0, 1, 2, 4].map(on));
+        let visits: Vec<Visit<'_>> = arms
+            .iter()
+            .map(|arm| Visit { block: 0, arm, gain: 0.1 * f64::from(u8::from(arm.holds(1))) })
+            .collect();
+        let found = main_effects(&visits, 11);
+        assert!((found[1].unwrap().0 - 0.1).abs() < 1e-9 && found[0].unwrap().0.abs() < 1e-9);
     }
 
     #[test]

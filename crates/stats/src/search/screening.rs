@@ -115,10 +115,12 @@ fn racing(space: &Space, alive: &[usize], effects: &[Option<Effect>]) -> Vec<Arm
         alive.iter().filter_map(|option| Some((*option, effects[*option].filter(|e| e.ln > 0.0)?))).collect();
     ranked.sort_by(|a, b| b.1.ln.total_cmp(&a.1.ln));
     let alone = ranked.iter().take(ALONE_MAX).map(|(option, _)| Arm::of([*option]));
-    // Of each factor the best value.
+    // Of each factor the best value that goes with the better ones.
     let mut best: Vec<(usize, Effect)> = Vec::new();
     for (option, effect) in &ranked {
-        if best.iter().all(|(other, _)| space.factor_of(*other) != space.factor_of(*option)) {
+        let others: Vec<usize> = best.iter().map(|(other, _)| *other).collect();
+        let is_new = others.iter().all(|other| space.factor_of(*other) != space.factor_of(*option));
+        if is_new && space.goes_with(*option, &others) {
             best.push((*option, *effect));
         }
     }
@@ -150,5 +152,7 @@ mod tests {
         let expected = [vec![0], vec![1], vec![3], vec![5], vec![0, 3]];
         assert_eq!(arms.iter().map(|arm| arm.options().to_vec()).collect::<Vec<_>>(), expected);
         assert_eq!(racing(&space, &[2], &effects), []);
+        let apart = space.apart(vec![(0, 3)]);
+        assert!(!racing(&apart, &[0, 1, 2, 3, 4, 5], &effects).contains(&Arm::of([0, 3])));
     }
 }

@@ -10,6 +10,8 @@ pub(super) const ARMS_MAX: usize = 12;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Space {
     factor_of: Vec<usize>,
+    /// Options that are never in force together.
+    apart: Vec<(usize, usize)>,
 }
 
 /// Options in force together, at most one of each factor, ascending. The empty set is the incumbent.
@@ -33,7 +35,21 @@ impl Space {
             .flat_map(|(factor, values)| std::iter::repeat_n(factor, *values))
             .collect();
         assert!(factor_of.len() <= OPTIONS_MAX, "{} options", factor_of.len());
-        Space { factor_of }
+        Space { factor_of, apart: Vec::new() }
+    }
+
+    /// The same without arms that have both options of one of these pairs.
+    #[must_use]
+    pub fn apart(self, pairs: Vec<(usize, usize)>) -> Space {
+        Space { apart: pairs, ..self }
+    }
+
+    /// Whether an option can be in force beside these, which are of other factors.
+    pub(super) fn goes_with(&self, option: usize, others: &[usize]) -> bool {
+        let is_apart = |other: &usize| {
+            self.apart.iter().any(|(a, b)| (*a, *b) == (option, *other) || (*a, *b) == (*other, option))
+        };
+        !others.iter().any(is_apart)
     }
 
     /// How many options there are.
@@ -67,7 +83,10 @@ impl Space {
         for factor in 0..self.factors() {
             let more: Vec<Arm> = arms
                 .iter()
-                .flat_map(|arm| self.values_of(factor).into_iter().map(move |option| arm.with(option)))
+                .flat_map(|arm| {
+                    let goes = |option: &usize| self.goes_with(*option, arm.options());
+                    self.values_of(factor).into_iter().filter(goes).map(|option| arm.with(option))
+                })
                 .collect();
             arms.extend(more);
         }
@@ -128,6 +147,13 @@ mod tests {
             space.fits_a_block() && Space::new(&[12]).fits_a_block() && Space::new(&[1, 1, 2]).fits_a_block()
         );
         assert!(!Space::new(&[13]).fits_a_block() && !Space::new(&[1; 4]).fits_a_block());
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_in_no_arm_together() {
+        let space = Space::new(&[2, 1, 1]).apart(vec![(0, 2), (3, 2)]);
+        let arms: Vec<Vec<usize>> = space.all_arms().iter().map(|arm| arm.options().to_vec()).collect();
+        assert_eq!(arms, [vec![0], vec![1], vec![2], vec![3], vec![0, 3], vec![1, 2], vec![1, 3]]);
     }
 
     #[test]

@@ -24,6 +24,7 @@ impl SearchProgress {
             SearchEvent::CannotSet(option) => {
                 self.line(&format!("{} cannot be set here: {}", option.label(), option.unmet.join("; ")));
             }
+            SearchEvent::NotTogether(what) => self.line(&format!("not tried together: {what}")),
             SearchEvent::Load(None, _) => self.line("load: closed loop"),
             SearchEvent::Load(Some(rate), capacity) => {
                 let of = capacity.map_or_else(String::new, |most| format!(", capacity {most:.0}"));
