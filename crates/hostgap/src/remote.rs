@@ -63,14 +63,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    let output: Output = Arc::new(Mutex::new(io::stdout()));
     if args.lead {
-        let output: Output = Arc::new(Mutex::new(io::stdout()));
         return Ok(match lead(&own_program()?, &home, &stop, io::stdin(), &output)? {
             Finished::Whole => ExitCode::SUCCESS,
             Finished::Stopped => ExitCode::from(STOPPED),
         });
     }
-    work(&own_program()?, &home, &args.connection, &stop, io::stdin(), &mut io::stdout())?;
+    work(&own_program()?, &home, &args.connection, &stop, io::stdin(), &output)?;
     Ok(ExitCode::SUCCESS)
 }
 

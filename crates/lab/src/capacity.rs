@@ -5,7 +5,7 @@ use std::time::Duration;
 use record::{Capacity, Experiment, Load, RequestedRate};
 
 use crate::LabError;
-use crate::part::RequestCounts;
+use crate::part::{Elsewhere, RequestCounts};
 use crate::trial::{Method, Subject, rest, run_everywhere};
 
 /// Slices of closed loop from which the search starts.
@@ -95,9 +95,9 @@ fn sample(
     load: &Load,
     slice: Duration,
 ) -> Result<RequestCounts, LabError> {
-    let (outcome, elsewhere) = run_everywhere(subject, method, load, slice, (None, None))?;
+    let (outcome, Elsewhere { parts, .. }) = run_everywhere(subject, method, load, slice, (None, None))?;
     let mut counts = RequestCounts::of(&outcome);
-    elsewhere.iter().for_each(|part| counts += part.counts);
+    parts.iter().for_each(|part| counts += part.counts);
     Ok(counts)
 }
 

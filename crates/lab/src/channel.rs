@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How often this side says that it is there. A line takes one small packet.
+/// How often either side says that it is there, by an empty line. It takes one small packet.
 const SAYS: Duration = Duration::from_secs(5);
+/// After so long without a word the other side is gone, or cut off for good.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How long the process may take to end after its input has: it undoes what it has built.
 const ENDING_MAX: Duration = Duration::from_secs(60);
 /// How many of the last lines of its stderr an error quotes.
@@ -251,15 +253,19 @@ fn listen(from: impl Read + Send + 'static, stderr_lines: Arc<Mutex<VecDeque<Str
     thread::Builder::new().name("stderr".to_owned()).spawn(read).map(drop)
 }
 
+/// Where a process that is asked answers: lines of two threads stay whole.
+pub type Output = Arc<Mutex<dyn Write + Send>>;
+
 /// Sends an empty line now and then, until the sender that is returned is dropped.
-fn keep_saying(to: &Arc<Mutex<ChildStdin>>) -> io::Result<Sender<()>> {
+pub(crate) fn keep_saying<W: Write + Send + ?Sized + 'static>(to: &Arc<Mutex<W>>) -> io::Result<Sender<()>> {
     let (alive, ended) = mpsc::channel();
     let to = Arc::downgrade(to);
     let say = move || {
         while ended.recv_timeout(SAYS) == Err(RecvTimeoutError::Timeout) {
             let Some(to) = to.upgrade() else { break };
-            // That the other side is gone is seen when it is asked.
-            let _ = writeln!(held(&to));
+            // That the other side is gone is seen when it is asked, or says nothing.
+            let mut to = held(&to);
+            let _ = writeln!(to).and_then(|()| to.flush());
         }
     };
     thread::Builder::new().name("still here".to_owned()).spawn(say)?;

@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use load::Outcome;
-use record::{Load, TrialRecord};
+use record::{ClientsApart, Load, TrialRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::trial_key::TrialKey;
@@ -26,8 +26,74 @@ pub(crate) struct LoadPart {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct LoadedPart {
     pub(crate) counts: RequestCounts,
+    /// When it began.
+    pub(crate) began: Began,
     /// Of the measured part of a trial: all of it, with the client's own costs and checks.
     pub(crate) trial: Option<TrialRecord>,
+}
+
+/// What came of the parts of all but the leading client, and how far apart all of them began.
+#[derive(Debug)]
+pub(crate) struct Elsewhere {
+    pub(crate) parts: Vec<LoadedPart>,
+    pub(crate) apart: Option<ClientsApart>,
+}
+
+/// When a client began, by a clock: at some instant from `earliest_ns` to `latest_ns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Began {
+    pub(crate) earliest_ns: i64,
+    pub(crate) latest_ns: i64,
+}
+
+impl Began {
+    /// Now, by this machine's clock.
+    pub(crate) fn now() -> Began {
+        let now_ns = monotonic_ns();
+        Began { earliest_ns: now_ns, latest_ns: now_ns }
+    }
+
+    /// By another clock, which shows less than this one by some amount of this range.
+    #[must_use]
+    pub(crate) fn by(self, ahead: ClockAhead) -> Began {
+        Began { earliest_ns: self.earliest_ns - ahead.most_ns, latest_ns: self.latest_ns - ahead.least_ns }
+    }
+
+    fn middle_ns(self) -> i64 {
+        i64::midpoint(self.earliest_ns, self.latest_ns)
+    }
+}
+
+/// How far another machine's clock is ahead of this one's: by some amount from `least_ns` to `most_ns`. The clocks of
+/// two machines begin when these boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ClockAhead {
+    least_ns: i64,
+    most_ns: i64,
+}
+
+impl ClockAhead {
+    /// Where it showed `theirs_ns` at some instant between two of this machine.
+    pub(crate) fn of(theirs_ns: i64, (asked_ns, answered_ns): (i64, i64)) -> ClockAhead {
+        ClockAhead { least_ns: theirs_ns - answered_ns, most_ns: theirs_ns - asked_ns }
+    }
+}
+
+/// This machine's clock, in nanoseconds since it booted.
+pub(crate) fn monotonic_ns() -> i64 {
+    i64::try_from(linux::clock::now_ns()).unwrap_or(i64::MAX)
+}
+
+/// How far apart clients began; `None`: there is one.
+pub(crate) fn apart(all: &[Began]) -> Option<ClientsApart> {
+    let first = all.iter().min_by_key(|began| began.middle_ns())?;
+    let last = all.iter().max_by_key(|began| began.middle_ns())?;
+    let nanoseconds = |ns: i64| u64::try_from(ns).unwrap_or(0);
+    let error = |began: &Began| nanoseconds(began.latest_ns - began.earliest_ns).div_ceil(2);
+    (all.len() > 1).then(|| ClientsApart {
+        ns: nanoseconds(last.middle_ns() - first.middle_ns()),
+        error_ns: error(first) + error(last),
+    })
 }
 
 /// Requests of a slice.
@@ -81,6 +147,18 @@ pub(crate) fn load_of(client: usize, clients: usize, connections: u32, load: &Lo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_far_apart_clients_began_is_known_to_half_of_a_question_and_its_answer() {
+        let began = |ns| Began { earliest_ns: ns, latest_ns: ns };
+        assert_eq!(apart(&[began(7)]), None);
+        // A clock that is 1000 ahead: it is asked at 100, looked at when it shows 1120, and heard of at 140.
+        let ahead = ClockAhead::of(1120, (100, 140));
+        let other = began(1250).by(ahead);
+        assert_eq!(other, Began { earliest_ns: 230, latest_ns: 270 });
+        assert_eq!(apart(&[began(200), other]), Some(ClientsApart { ns: 50, error_ns: 20 }));
+        assert_eq!(apart(&[other, began(300), began(260)]), Some(ClientsApart { ns: 50, error_ns: 20 }));
+    }
 
     #[test]
     fn connections_and_rates_are_shared_out_whole() {

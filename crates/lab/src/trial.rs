@@ -13,7 +13,7 @@ use load::{Client, Exchange, Live, LoadError, Outcome, Run, Schedule, Wait};
 use record::{Arrivals, Capacity, Handshakes, Histogram, Latencies, Load, TrialRecord, Void};
 
 pub(crate) use self::subject::Subject;
-use crate::part::{LoadPart, LoadedPart};
+use crate::part::{Began, Elsewhere, LoadPart, apart};
 use crate::traffic::TransferredAmounts;
 use crate::trial_key::TrialKey;
 use crate::usage::{CounterSnapshot, Usage};
@@ -107,10 +107,12 @@ fn measured(
     make_ready(subject, load.body_bytes)?;
     let before = subject.count()?;
     let witness = method.witness.as_deref().and_then(Witnesses::watching);
-    let (outcome, elsewhere) = run_everywhere(subject, method, load, slice, (witness, Some(key)))?;
-    let answered = elsewhere.iter().map(|part| part.counts.answered).sum();
+    let (outcome, Elsewhere { parts, apart }) =
+        run_everywhere(subject, method, load, slice, (witness, Some(key)))?;
+    let answered = parts.iter().map(|part| part.counts.answered).sum();
     let mut trial = judged(subject, method, &own, (&outcome, &before), answered, key)?;
-    elsewhere.iter().filter_map(|part| part.trial.as_ref()).for_each(|part| trial.add_client(part));
+    parts.iter().filter_map(|part| part.trial.as_ref()).for_each(|part| trial.add_client(part));
+    trial.clients_apart = apart;
     Ok(trial)
 }
 
@@ -144,7 +146,7 @@ pub(crate) fn run_everywhere(
     load: &Load,
     duration: Duration,
     (witness, measured): (Option<&Witness>, Option<TrialKey>),
-) -> Result<(Outcome, Vec<LoadedPart>), LabError> {
+) -> Result<(Outcome, Elsewhere), LabError> {
     let own = subject.own_part(load);
     subject.begin_elsewhere(&LoadPart {
         load: load.clone(),
@@ -153,10 +155,13 @@ pub(crate) fn run_everywhere(
         seed: method.seed,
         measured,
     })?;
+    let began = Began::now();
     let outcome = run(subject, method, &own, duration, witness);
     // They are heard also if this one failed: a later request would get the answers to this one.
-    let elsewhere = subject.loaded_elsewhere();
-    Ok((outcome?, elsewhere?))
+    let parts = subject.loaded_elsewhere();
+    let (outcome, parts) = (outcome?, parts?);
+    let all: Vec<Began> = std::iter::once(began).chain(parts.iter().map(|part| part.began)).collect();
+    Ok((outcome, Elsewhere { parts, apart: apart(&all) }))
 }
 
 /// Looks at every connection: of thousands of them that takes milliseconds, which are no part of what requests cost.

@@ -59,7 +59,7 @@ pub use search::{
 pub use spelling::{did_you_mean, nearest};
 pub use stall::{Stall, Witnessed};
 pub use statistic::{Statistic, StatisticError};
-pub use trial::{Latencies, TrialRecord};
+pub use trial::{ClientsApart, Latencies, TrialRecord};
 pub use tuning::{RequestedValue, Setting, Side, Tuning};
 pub use void::Void;
 pub use wire::{BitRate, Delay, FigureError, Share, Ways, Wire};

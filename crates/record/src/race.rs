@@ -175,6 +175,8 @@ impl Header {
     /// The fact of the machine that says how many machines' clients shared the load, and how; absent where one
     /// had all of it.
     pub const CLIENTS: &'static str = "clients";
+    /// The fact of a report that says how far apart these began.
+    pub const CLIENTS_APART: &'static str = "clients began apart";
     /// That fact begins so where the threads of client and server, spinning ones excepted, were real-time threads.
     pub const REAL_TIME: &'static str = "SCHED_FIFO";
 

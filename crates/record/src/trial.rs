@@ -33,6 +33,9 @@ pub struct TrialRecord {
     /// has a measured part that ends with the period of its own last request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loop_ns: Option<u64>,
+    /// How far apart the machines with clients began, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients_apart: Option<ClientsApart>,
     /// Those still open when the trial stopped waiting. They are in no histogram.
     pub missed: u64,
     /// The greatest age of a missed request in nanoseconds.
@@ -76,6 +79,16 @@ pub struct TrialRecord {
     /// Why it does not count, if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub void: Option<Void>,
+}
+
+/// How far apart the clients of a trial began: from the first to the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientsApart {
+    /// In nanoseconds.
+    pub ns: u64,
+    /// By how much that may be wrong, in nanoseconds: the machines' clocks are compared by a question and its answer.
+    pub error_ns: u64,
 }
 
 /// The three times of a request as histograms of nanoseconds. In a closed loop (no rate) only `service` is meaningful:

@@ -12,7 +12,7 @@ use crate::candidate::slug;
 use crate::cpus::granted;
 use crate::limits::client_suffices;
 use crate::machine::machine;
-use crate::part::{LoadPart, LoadedPart, RequestCounts};
+use crate::part::{Began, LoadPart, LoadedPart, RequestCounts, monotonic_ns};
 use crate::remote::links::way;
 use crate::remote::order::Order;
 use crate::remote::protocol::{BeginClient, ClientCounterpart, RemoteRequest, Reply};
@@ -94,16 +94,17 @@ impl Calling {
     fn load(&mut self, part: &LoadPart) -> Result<LoadedPart, LabError> {
         let LoadPart { load, duration, answer, seed, measured } = part;
         let method = Method { answer: *answer, seed: *seed, ..self.method.clone() };
+        let began = Began::now();
         let outcome = run(&mut self.built, &method, load, *duration, None);
         let outcome = outcome.map_err(|error| self.built.because_of_the_path(error))?;
         let counts = RequestCounts::of(&outcome);
-        let Some(key) = *measured else { return Ok(LoadedPart { counts, trial: None }) };
+        let Some(key) = *measured else { return Ok(LoadedPart { counts, began, trial: None }) };
         let before = match self.before.take() {
             Some(before) => before,
             None => Subject::count(&mut self.built)?,
         };
         let trial = judged(&mut self.built, &method, load, (&outcome, &before), 0, key)?;
-        Ok(LoadedPart { counts, trial: Some(trial) })
+        Ok(LoadedPart { counts, began, trial: Some(trial) })
     }
 }
 
@@ -118,6 +119,7 @@ impl StandingHalf for Calling {
                 self.before = Some(Subject::count(&mut self.built)?);
                 Reply::Done
             }
+            RemoteRequest::Clock { .. } => Reply::Clock(monotonic_ns()),
             RemoteRequest::Check { .. } => Reply::Changed(self.built.changed()?),
             _ => return Ok(None),
         }))

@@ -12,5 +12,4 @@ mod work;
 
 pub(crate) use self::watch::Watching;
 pub use self::watch::watch;
-pub(crate) use self::work::SILENCE_MAX;
 pub use self::work::work;

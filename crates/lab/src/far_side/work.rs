@@ -2,7 +2,7 @@
 //! back when it hears nothing more.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use super::calling::{self, Calling};
 use super::half::StandingHalf;
 use super::standing::{Staff, Standing};
 use super::watch::Watching;
+use crate::channel::{Output, SILENCE_MAX, held, keep_saying};
 use crate::cpus::granted;
 use crate::exclusive::at_once;
 use crate::machine::machine;
@@ -28,9 +29,6 @@ use crate::remote::protocol::{Begin, Counterpart, Failed, RemoteRequest, Reply};
 use crate::server::ServerChoice;
 use crate::{Event, Home, LabError, NodeCpus, OwnProgram};
 
-/// The other side says every five seconds that it is there. After so long without a word it is gone, or
-/// cut off for good.
-pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How often it is looked whether to stop.
 const LOOKS: Duration = Duration::from_secs(1);
 
@@ -45,14 +43,18 @@ pub fn work(
     connection: &str,
     stop: &Arc<AtomicBool>,
     input: impl Read + Send + 'static,
-    output: &mut dyn Write,
+    output: &Output,
 ) -> Result<(), LabError> {
+    let started = LabError::file("start a thread of", Path::new("hostgap remote"));
+    // What it is asked may take minutes, and a process that has stopped says nothing.
+    let _alive = keep_saying(output).map_err(started)?;
     let requests = RequestReader::listen(input, Arc::clone(stop))?;
     let Some(begin @ (RemoteRequest::Begin(_) | RemoteRequest::BeginClient(_))) = requests.next() else {
         return Ok(());
     };
     let mut send = |reply: Reply| {
         let line = serde_json::to_string(&reply).expect("replies are plain data");
+        let mut output = held(output);
         let sent = writeln!(output, "{line}").and_then(|()| output.flush());
         if sent.is_err() {
             // No peer is left for an answer.

@@ -2,7 +2,7 @@
 //! process that started all.
 
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -17,18 +17,15 @@ use serde::{Deserialize, Serialize};
 
 use super::outward::Outward;
 use super::relay::{AGAIN, ASK, LOST, NOT_STARTED, STARTED};
-use crate::channel::{ANSWER_MAX, Conversation, held, lines, silent};
+use crate::channel::{ANSWER_MAX, Conversation, Output, SILENCE_MAX, held, keep_saying, lines, silent};
 use crate::cni::PluginDirs;
 use crate::cpus::granted;
 use crate::error::Fault;
-use crate::far_side::{SILENCE_MAX, Watching};
+use crate::far_side::Watching;
 use crate::race::{Finished, Race, RaceOptions};
 use crate::remote::client::RemoteClient;
 use crate::remote::{Machines, Remote, elsewhere};
 use crate::{Event, Home, LabError, OwnProgram};
-
-/// Where the leading process says everything: lines of two threads stay whole.
-pub type Output = Arc<Mutex<dyn Write + Send>>;
 
 /// What stands before the words of a leading process about why it could not go on.
 pub(super) const FAILED: &str = "failed ";
@@ -98,7 +95,9 @@ pub fn lead(
     input: impl Read + Send + 'static,
     output: &Output,
 ) -> Result<Finished, LabError> {
-    let result = led(own, home, stop, input, output);
+    let started = LabError::file("start a thread of", Path::new("hostgap remote"));
+    let alive = keep_saying(output).map_err(started);
+    let result = alive.and_then(|_alive| led(own, home, stop, input, output));
     if let Err(error) = &result {
         let failed = serde_json::to_string(&LeadFailed::from(error)).expect("words are plain data");
         let mut output = held(output);

@@ -13,7 +13,7 @@ use record::{Experiment, Writer};
 use super::lead::{FAILED, Lead, LeadFailed, STOP, STOPPED};
 use super::outward::Listener;
 use super::relay::{self, Relay};
-use crate::channel::{Channel, Conversation};
+use crate::channel::{Channel, Conversation, SILENCE_MAX, silent};
 use crate::race::Finished;
 use crate::remote::{SshAddress, SshCommand};
 use crate::{Event, LabError, OwnProgram};
@@ -82,6 +82,10 @@ impl LedRace<'_> {
             });
             let relays: Vec<Relay<'_>> = relays.collect();
             let listened = self.listen(&client, &relays, &mut listener);
+            if listened.is_err() {
+                // It would not end by itself; there everything is taken back when the connection is gone.
+                client.cut();
+            }
             // One that ended before it was asked has said why, and that is better than that it could not be asked.
             let listened =
                 listened.and_then(|failed| if failed.is_some() { Ok(failed) } else { said.map(|()| None) });
@@ -150,18 +154,20 @@ impl LedRace<'_> {
         listener: &mut Listener<'_>,
     ) -> Result<Option<LeadFailed>, String> {
         let (mut stop_sent, mut failed) = (false, None);
+        let mut heard = Instant::now();
         while !listener.has_failed() {
             if self.stop.load(Ordering::Relaxed) && !stop_sent {
                 client.say(STOP)?;
                 stop_sent = true;
             }
-            // Whether the machine is still there is for ssh to find out: a trial says nothing for as long as it takes.
             let line = match client.next(LOOKS) {
                 Ok(Some(line)) => line,
-                Ok(None) => continue,
+                Ok(None) if heard.elapsed() < SILENCE_MAX => continue,
+                Ok(None) => return Err(silent(SILENCE_MAX)),
                 // It has ended; its status says how.
                 Err(_) => break,
             };
+            heard = Instant::now();
             if relay::ask(relays, &line) {
                 continue;
             }

@@ -14,6 +14,7 @@ mod relay;
 
 pub use self::guest::GuestRace;
 pub(crate) use self::lead::answers;
-pub use self::lead::{Output, STOPPED, lead};
+pub use self::lead::{STOPPED, lead};
 pub use self::led_race::LedRace;
 pub use self::outward::Outward;
+pub use crate::channel::Output;

@@ -21,8 +21,8 @@ pub(super) const NOT_STARTED: &str = "not started: ";
 /// What stands, after the number of the machine, before why it answers nothing any more.
 pub(super) const LOST: &str = "lost: ";
 
-/// How long an answer may take: a client's part of a slice lasts for ten minutes at most, and the leading machine has a
-/// limit of its own for what it waits for after that.
+/// How long an answer may take of a machine that says meanwhile that it is there: a client's part of a slice lasts for
+/// ten minutes at most, and the leading machine has a limit of its own for what it waits for after that.
 const WAITS: Duration = Duration::from_secs(720);
 
 /// Asked of a machine.
@@ -85,10 +85,18 @@ fn pass_on(
     while let Ok(passed) = questions.recv() {
         let answer = match passed {
             Passed::Question(words) => {
+                // The leading machine hears, too, that it is there.
+                let is_there = &mut || {
+                    answers.say(&format!("{number} "));
+                };
                 let answered = machine.as_ref().map_or(Err("it was not started".to_owned()), |machine| {
-                    machine.say(&words).and_then(|()| first_answer(machine, WAITS))
+                    machine.say(&words).and_then(|()| first_answer(machine, WAITS, is_there))
                 });
-                is_lost |= answered.is_err();
+                if answered.is_err() {
+                    is_lost = true;
+                    // One that is silent would not end by itself, and another one is to be started.
+                    machine.iter_mut().for_each(Channel::cut);
+                }
                 answered.map(|(said, _)| said).unwrap_or_else(|why| format!("{LOST}{why}"))
             }
             Passed::Again => {
@@ -126,6 +134,16 @@ mod tests {
         Channel::start(Command::new("sh").args(["-c", script])).unwrap()
     }
 
+    /// The next line about a machine, past those by which it says that it is there.
+    fn hear(client: &Channel) -> String {
+        loop {
+            let line = client.hear(ANSWER_MAX).unwrap();
+            if !line.ends_with(' ') {
+                return line;
+            }
+        }
+    }
+
     fn answering(words: &str) -> Channel {
         shell(&format!("echo welcome; echo; while read line; do [ -z \"$line\" ] || echo '{words}'; done"))
     }
@@ -139,7 +157,7 @@ mod tests {
             let relays = [relay];
             for question in ["one", "two"] {
                 assert!(ask(&relays, &format!("ask 0 {question}")));
-                assert_eq!(client.hear(ANSWER_MAX), Ok("0 \"Done\"".to_owned()));
+                assert_eq!(hear(&client), "0 \"Done\"");
             }
             assert!(!ask(&relays, "event one") && !ask(&relays, "ask 1 one"));
             let [relay] = relays;
@@ -158,12 +176,11 @@ mod tests {
                 Relay::begin(scope, (1, dies), client.voice(), || Ok(Some(answering("\"Done\"")))),
             ];
             assert!(ask(&relays, "ask 0 first") && ask(&relays, "ask 1 second"));
-            let lost = client.hear(ANSWER_MAX).unwrap();
-            assert_eq!(lost, "1 lost: the connection has ended");
+            assert_eq!(hear(&client), "1 lost: the connection has ended");
             assert!(ask(&relays, "again 1"));
-            assert_eq!(client.hear(ANSWER_MAX), Ok(format!("1 {STARTED}")));
+            assert_eq!(hear(&client), format!("1 {STARTED}"));
             assert!(ask(&relays, "ask 1 third"));
-            assert_eq!(client.hear(ANSWER_MAX), Ok("1 \"Done\"".to_owned()));
+            assert_eq!(hear(&client), "1 \"Done\"");
             assert_eq!(client.next(Duration::ZERO), Ok(None), "the first has said nothing");
             let [slow, again] = relays;
             assert_eq!(again.end(), Ok(()));

@@ -1,12 +1,12 @@
 //! A process on another machine, as this side asks it: a line for a line.
 
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::order::Order;
 use super::protocol::{Failed, RemoteRequest, Reply};
 use crate::LabError;
-use crate::channel::{ANSWER_MAX, Conversation, Lost, held};
+use crate::channel::{ANSWER_MAX, Conversation, Lost, SILENCE_MAX, held, silent};
 
 /// What is asked there. Each request is answered before the next, but several machines may be told before
 /// the first is heard.
@@ -63,7 +63,7 @@ impl Asked {
     /// [`LabError::Broken`]: it is the candidate that failed there; [`LabError::Machine`]: there is no answer, or it
     /// could not be done.
     pub(super) fn told(&self, candidate: &str) -> Result<Reply, LabError> {
-        let answer = held(&self.line).channel.hear(ANSWER_MAX).and_then(|said| {
+        let answer = next_answer(&*held(&self.line).channel, ANSWER_MAX, &mut || {}).and_then(|said| {
             serde_json::from_str(&said).map_err(|error| format!("it said {said:?}: {error}"))
         });
         self.read(candidate, answer)
@@ -71,7 +71,9 @@ impl Asked {
 
     fn read(&self, candidate: &str, answer: Result<Reply, String>) -> Result<Reply, LabError> {
         if let Err(why) = &answer {
-            // What it answers later would be taken for the answer to another request.
+            // What it answers later would be taken for the answer to another request. One that is silent would not
+            // end by itself; there everything is taken back when the connection is gone.
+            held(&self.line).channel.cut();
             self.lose(why);
         }
         answer.map_err(|why| self.failed(why)).and_then(|reply| match reply {
@@ -93,7 +95,7 @@ impl Asked {
     /// Those of [`Asked::told`].
     pub(super) fn begun(&self, request: &RemoteRequest) -> Result<Reply, LabError> {
         self.tell(request);
-        let answer = first_answer(&*held(&self.line).channel, ANSWER_MAX).map(|(_, reply)| reply);
+        let answer = first_answer(&*held(&self.line).channel, ANSWER_MAX, &mut || {}).map(|(_, reply)| reply);
         self.read("", answer)
     }
 
@@ -171,14 +173,42 @@ impl Line {
     }
 }
 
-/// The next answer within a time, as it was said and as it is read, past what a shell prints before the program begins.
+/// The next answer within a time, past the empty lines by which the other side says meanwhile that it is there; each of
+/// them calls `is_there`.
+///
+/// # Errors
+/// There is none, in words, or the other side has said nothing for half a minute.
+pub(crate) fn next_answer(
+    channel: &dyn Conversation,
+    limit: Duration,
+    is_there: &mut dyn FnMut(),
+) -> Result<String, String> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(silent(limit));
+        }
+        let said = channel.hear(left.min(SILENCE_MAX))?;
+        if !said.is_empty() {
+            return Ok(said);
+        }
+        is_there();
+    }
+}
+
+/// The same as it was said and as it is read, past what a shell prints before the program begins.
 ///
 /// # Errors
 /// There is none, in words.
-pub(crate) fn first_answer(channel: &dyn Conversation, limit: Duration) -> Result<(String, Reply), String> {
+pub(crate) fn first_answer(
+    channel: &dyn Conversation,
+    limit: Duration,
+    is_there: &mut dyn FnMut(),
+) -> Result<(String, Reply), String> {
     let mut said = String::new();
     for _ in 0..GREETING_LINES {
-        said = channel.hear(limit)?;
+        said = next_answer(channel, limit, is_there)?;
         if let Ok(reply) = serde_json::from_str(&said) {
             return Ok((said, reply));
         }
@@ -188,3 +218,45 @@ pub(crate) fn first_answer(channel: &dyn Conversation, limit: Duration) -> Resul
 
 /// At most so many lines.
 const GREETING_LINES: usize = 50;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// Says these lines, and then nothing more.
+    #[derive(Debug)]
+    struct Scripted(Mutex<VecDeque<&'static str>>);
+
+    impl Conversation for Scripted {
+        fn say(&self, _line: &str) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn hear(&self, limit: Duration) -> Result<String, String> {
+            held(&self.0).pop_front().map(str::to_owned).ok_or_else(|| silent(limit))
+        }
+
+        fn end(&mut self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_says_that_it_is_there_is_waited_for_and_who_is_silent_is_not() {
+        let scripted = |lines: &[&'static str]| Scripted(Mutex::new(lines.iter().copied().collect()));
+        let mut there = 0;
+        let busy = scripted(&["", "", "\"Done\""]);
+        assert_eq!(next_answer(&busy, ANSWER_MAX, &mut || there += 1), Ok("\"Done\"".to_owned()));
+        assert_eq!(there, 2);
+        let stopped = scripted(&["", ""]);
+        let why = "it has not answered for 30 s".to_owned();
+        assert_eq!(next_answer(&stopped, ANSWER_MAX, &mut || {}), Err(why));
+        // Those lines are no greeting of a shell, of which there are so many at most.
+        let mut long = vec![""; 3 * GREETING_LINES];
+        long.extend(["welcome", "\"Done\""]);
+        let (said, reply) = first_answer(&scripted(&long), ANSWER_MAX, &mut || {}).unwrap();
+        assert!(said == "\"Done\"" && matches!(reply, Reply::Done), "{said}");
+    }
+}

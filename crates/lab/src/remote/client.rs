@@ -15,7 +15,7 @@ use super::order::Order;
 use super::protocol::{BeginClient, ClientCounterpart, RemoteRequest, Reply};
 use super::ssh::{SshAddress, SshCommand};
 use crate::channel::{Conversation, held};
-use crate::part::{LoadPart, LoadedPart};
+use crate::part::{ClockAhead, LoadPart, LoadedPart, monotonic_ns};
 use crate::shape::MachineLink;
 use crate::{Event, LabError, OwnProgram};
 
@@ -42,6 +42,8 @@ pub(crate) struct RemoteClient {
 struct Half {
     order: Option<Order>,
     stands: bool,
+    /// As of the last trial.
+    clock_ahead: ClockAhead,
 }
 
 impl fmt::Debug for RemoteClient {
@@ -118,7 +120,7 @@ impl RemoteClient {
 
     /// What it is to build from now on.
     pub(super) fn expect(&self, order: Order) {
-        *held(&self.half) = Half { order: Some(order), stands: false };
+        *held(&self.half) = Half { order: Some(order), ..Half::default() };
     }
 
     /// Whether it has what it is to have.
@@ -197,11 +199,28 @@ impl RemoteClient {
             Reply::Loaded(part) => *part,
             other => return Err(self.lost(self.asked.strange(&other))),
         };
+        part.began = part.began.by(held(&self.half).clock_ahead);
         if let Some(trial) = &mut part.trial {
             let machine = self.name().to_owned();
             trial.void = trial.void.take().map(|why| Void::OnClient { machine, why: Box::new(why) });
         }
         Ok(part)
+    }
+
+    /// Compares its clock with this machine's, while nothing is loaded: clocks drift apart, so before each trial.
+    ///
+    /// # Errors
+    /// [`LabError::ClientLost`].
+    pub(super) fn compare_clocks(&self, candidate: &str) -> Result<(), LabError> {
+        let request = RemoteRequest::Clock { candidate: candidate.to_owned() };
+        let asked_ns = monotonic_ns();
+        match self.asked.ask(&request).map_err(|error| self.lost(error))? {
+            Reply::Clock(theirs_ns) => {
+                held(&self.half).clock_ahead = ClockAhead::of(theirs_ns, (asked_ns, monotonic_ns()));
+                Ok(())
+            }
+            other => Err(self.lost(self.asked.strange(&other))),
+        }
     }
 
     /// Lets it look at its counters.

@@ -229,7 +229,7 @@ impl Machines {
         heard.into_iter().collect()
     }
 
-    /// Lets all look at a candidate's counters, before the measured part of a trial.
+    /// Lets all look at a candidate's counters, and the clients at their clocks, before the measured part of a trial.
     ///
     /// # Errors
     /// [`LabError::ClientLost`]; of the server's machine any.
@@ -239,7 +239,8 @@ impl Machines {
         let counted = self.server.counted(candidate);
         let clients: Vec<Result<(), LabError>> =
             self.clients.iter().map(|client| client.counted(candidate)).collect();
-        counted.and_then(|()| clients.into_iter().collect())
+        counted.and_then(|()| clients.into_iter().collect::<Result<(), LabError>>())?;
+        self.clients.iter().try_for_each(|client| client.compare_clocks(candidate))
     }
 
     /// What has happened on the server's machine since.

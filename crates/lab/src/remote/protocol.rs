@@ -32,6 +32,8 @@ pub(crate) enum RemoteRequest {
     Load { candidate: String, part: Box<LoadPart> },
     /// Looks at the counters of a candidate, before the measured part of a trial.
     Count { candidate: String },
+    /// Says what a client's clock shows. Answered with [`Reply::Clock`].
+    Clock { candidate: String },
     /// Says what has happened since. Answered with [`Reply::Spent`].
     Spent { candidate: String, work: TransferredAmounts },
     /// Says whether its half is still as it was built, and fails if the server has ended. Answered with
@@ -60,6 +62,7 @@ impl RemoteRequest {
             RemoteRequest::Prove(order) | RemoteRequest::Stand(order) => &order.candidate,
             RemoteRequest::Load { candidate, .. }
             | RemoteRequest::Count { candidate }
+            | RemoteRequest::Clock { candidate }
             | RemoteRequest::Spent { candidate, .. }
             | RemoteRequest::Check { candidate }
             | RemoteRequest::TakeDown { candidate } => candidate,
@@ -93,6 +96,8 @@ pub(crate) enum Reply {
     Done,
     /// The half is undone, but for what another program has changed since, in words.
     TakenDown(Vec<String>),
+    /// What the clock of the machine shows, in nanoseconds since it booted.
+    Clock(i64),
     /// What a trial cost there.
     Spent(Box<Spent>),
     /// Why settings cannot be made, in words.

@@ -61,6 +61,7 @@ fn trial(entrant: usize, base_ns: u64) -> TrialRecord {
         answered: 50,
         answered_in_time: 49,
         loop_ns: None,
+        clients_apart: None,
         missed: 1,
         missed_age_max_ns: 40_000_000,
         connection_errors: 0,

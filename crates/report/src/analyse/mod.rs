@@ -3,6 +3,7 @@
 mod by_cpu;
 mod card_counts;
 mod carried;
+mod clients;
 mod describe;
 mod exact;
 mod late;
@@ -48,7 +49,7 @@ pub fn analyse(race: &RaceRecord) -> Summary {
         started_unix_s: race.header.started_unix_s,
         seed: race.header.seed,
         experiment,
-        machine: race.header.machine.clone(),
+        machine: clients::machine(race),
         server: race.header.server.clone(),
         pair: race.header.pair.clone(),
         progress: progress(race),

@@ -273,6 +273,7 @@ fn trial(
         answered: samples,
         answered_in_time: samples,
         loop_ns: None,
+        clients_apart: None,
         missed: 0,
         missed_age_max_ns: 0,
         connection_errors: 0,

@@ -4,6 +4,8 @@
 mod by_cpu;
 mod cards;
 #[cfg(test)]
+mod clients;
+#[cfg(test)]
 mod exact;
 #[cfg(test)]
 mod goldens;

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Output};
 use std::time::Duration;
 
-use record::{RaceRecord, TrialRecord};
+use record::{RaceRecord, TrialRecord, Void};
 use rustix::process::Signal;
 use testkit::{Dump, dump, run};
 
@@ -139,6 +139,7 @@ fn two_clients_share_the_load_and_all_are_as_before() {
     assert_eq!(result["candidates"].as_array().unwrap().len(), 6, "{result}");
     let facts = &result["machine"]["facts"];
     assert_eq!(facts["clients"], "2: the leading one 2 of 4 connections, ssh://c 2");
+    assert!(facts["clients began apart"].as_str().unwrap().contains(" in the median trial, "), "{facts}");
     assert!(facts["client's machine ssh://c"].as_str().unwrap().contains("eth0: MTU 1500"), "{facts}");
     // Each sends half of 200 requests/s, for a tenth of a second.
     let record = clients.record();
@@ -148,6 +149,9 @@ fn two_clients_share_the_load_and_all_are_as_before() {
         assert!((18..=22).contains(&trial.intended), "{trial:?}");
         assert_eq!(trial.latencies.response.count(), trial.answered, "{trial:?}");
         assert!(trial.witnessed.is_none());
+        // Both clocks are this machine's, so that whatever is seen is within what may be wrong, and the line's delay.
+        let apart = trial.clients_apart.unwrap();
+        assert!(apart.error_ns > 0 && apart.ns < 60_000_000_000, "{apart:?}");
     }
     // The server's machine has received what the record counts, and from both.
     let of_host = record.rounds.iter().flat_map(|round| &round.trials).filter(|trial| trial.entrant < 2);
@@ -195,6 +199,44 @@ fn a_client_that_dies_ends_a_trial_and_not_the_race() {
         check(&race.wait_with_output().unwrap(), 130, "interrupted");
         clients.assert_as_before();
     }
+}
+
+/// It neither dies nor is its connection cut: only that it says nothing shows that it has stopped.
+#[test]
+fn a_client_that_stops_answering_is_lost_and_started_again() {
+    let Some(clients) = clients() else { return };
+    let machines = &clients.three.machines;
+    let file = machines.sandbox.out().join("long.toml");
+    std::fs::write(&file, "schema = 1\nname = \"long\"\nslice_ms = 1000\nrounds = 1000\n").unwrap();
+    let long = [file.to_str().unwrap(), "--paths", "ptp+direct", "--no-realtime"];
+    let race = machines.race(&[&LED[..], &long].concat()).spawn().unwrap();
+    machines.until_rounds(1);
+    until_within(Duration::from_secs(600), "c calls the server", || clients.calls());
+    let of_c = |line: &str| line.starts_with("ssh ") && line.contains(" c exec ");
+    let connections = || machines.sandbox.pids().into_iter().filter(|(_, line)| of_c(line));
+    let (connection, _) = connections().next().expect("c is reached");
+    let stopped = clients.caller().unwrap();
+    kill(stopped, Signal::STOP);
+    until_within(Duration::from_secs(600), "its connection is given up", || {
+        connections().all(|(pid, _)| pid != connection)
+    });
+    // It still has its machine. What it had built there the process that watches it takes back.
+    kill(stopped, Signal::KILL);
+    let rounds = machines.rounds();
+    machines.until_rounds(rounds + 1);
+    kill(race.id(), Signal::INT);
+    check(&race.wait_with_output().unwrap(), 130, "interrupted");
+    let record = clients.record();
+    let trials = record.rounds.iter().flat_map(|round| &round.trials);
+    let lost = trials.filter_map(|trial| match &trial.void {
+        Some(Void::ClientLost { machine, what }) => Some((machine.as_str(), what.as_str())),
+        _ => None,
+    });
+    // Between two trials it costs none.
+    for of in lost {
+        assert_eq!(of, ("ssh://c", "it has not answered for 30 s"));
+    }
+    clients.assert_as_before();
 }
 
 #[test]
