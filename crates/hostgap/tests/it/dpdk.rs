@@ -18,7 +18,7 @@ use testkit::{World, run};
 
 use crate::ending::ended;
 use crate::load::end;
-use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, kill, sandbox, stderr};
+use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, kill, sandbox, stderr, text};
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -198,6 +198,55 @@ fn a_server_waits_for_its_switch_and_outlives_it() {
     }
     assert_eq!(end(server, Signal::TERM).trim(), "2 connections, 2 requests answered, 0 refused");
     assert!(!socket.exists());
+}
+
+/// Programs that only say which version they are, before those of this machine.
+fn of_version(sandbox: &Sandbox, version: &str) -> String {
+    let dir = sandbox.out().join("bin");
+    std::fs::create_dir(&dir).unwrap();
+    for name in ["ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vswitchd-dpdk"] {
+        // Written by another process: a program that is open for writing cannot be run.
+        let script =
+            format!("printf '#!/bin/sh\necho \"{name} (Open vSwitch) {version}\"\n' >$0; chmod 755 $0");
+        text(sandbox.command("sh").args(["-ec", &script]).arg(dir.join(name)));
+    }
+    format!("{}:{}", dir.display(), std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn an_older_switch_is_refused_with_its_version() {
+    for (version, [af_xdp, dpdk]) in
+        [("2.13.8", [true, true]), ("3.0.5", [false, true]), ("3.1.0", [false; 2])]
+    {
+        let sandbox = sandbox();
+        let path = of_version(&sandbox, version);
+        let said = text(sandbox.command(HOSTGAP).arg("paths").env("PATH", &path));
+        let bin = sandbox.out().join("bin");
+        for (is_refused, feature, needs, program) in [
+            (af_xdp, "in user space", "2.14", "ovs-vswitchd"),
+            (dpdk, "with DPDK", "3.1", "ovs-vswitchd-dpdk"),
+        ] {
+            let needs =
+                format!("Open vSwitch {feature} not available: needs Open vSwitch {needs} or newer, for ");
+            let is = format!(", and {} is {version}\n", bin.join(program).display());
+            let says = said.split(&needs).nth(1).is_some_and(|rest| rest.contains(&is));
+            assert_eq!(says, is_refused, "{needs}…{is} in {said}");
+        }
+        if dpdk {
+            let file = experiment(&sandbox, "two_nodes", "kind = \"http\"", 1);
+            let race = sandbox
+                .command(HOSTGAP)
+                .arg("race")
+                .arg(&file)
+                .arg("--out")
+                .arg(sandbox.out())
+                .env("PATH", &path)
+                .output()
+                .unwrap();
+            check(&race, 4, &format!("/bin/ovs-vswitchd-dpdk is {version}"));
+        }
+        sandbox.assert_nothing_left();
+    }
 }
 
 #[test]

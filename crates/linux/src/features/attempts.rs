@@ -35,7 +35,7 @@ pub(super) fn attempt(feature: Feature, world: &Netns, netlink: &Netlink) -> Res
         Feature::OpenVSwitchGeneve => {
             datapaths(world).and_then(|datapaths| reason_of(datapaths.try_geneve()))
         }
-        Feature::OpenVSwitchAfXdp => ovs::find_programs().and_then(|()| ovs::find_af_xdp()),
+        Feature::OpenVSwitchAfXdp => ovs::find_af_xdp(),
         Feature::OpenVSwitchDpdk => ovs::find_dpdk(),
         Feature::Macvlan => passing(LinkKind::Macvlan { parent, mode: MacvlanMode::Bridge }),
         Feature::Ipvlan => passing(LinkKind::Ipvlan { parent, mode: IpvlanMode::L2 }),

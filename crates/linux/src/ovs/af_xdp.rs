@@ -4,7 +4,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use super::{SWITCH, find};
+use super::{find_version, version};
 use crate::tun;
 
 /// The program that leads the frames of a link to a socket of AF_XDP, compiled.
@@ -12,11 +12,11 @@ const OBJECT: &str = "xsk_def_xdp_prog.o";
 /// The variable that says where libxdp finds it.
 const OBJECT_PATH: &str = "LIBXDP_OBJECT_PATH";
 
-/// Whether there is what it needs; else what is missing, and what has it.
+/// Whether there is what it needs; else what is missing, and what has it, or which version is too old.
 pub fn find_af_xdp() -> Result<(), String> {
+    let program = find_version(version::AF_XDP)?;
     // A bridge of such a daemon is a link that it reads and writes.
     tun::find()?;
-    let program = find(SWITCH)?;
     // Packages that were unpacked without an installation have it beside their programs (scripts/fetch-ovs).
     let beside = program.parent().map(|dir| dir.join("bpf"));
     let usual = [

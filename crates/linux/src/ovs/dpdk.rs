@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{SWITCH_DPDK, find};
+use super::{SWITCH_DPDK, find, version};
 use crate::CpuSet;
 
 /// Mebibytes for packets, of which each switch has its own. A switch takes what it finds room for: a quarter of this is
@@ -26,9 +26,9 @@ pub struct Dpdk {
     pub poll_cpus: CpuSet,
 }
 
-/// Whether the program is there; else what has it.
+/// Whether the program is there; else what has it, or which version is too old.
 pub fn find_dpdk() -> Result<(), String> {
-    find(SWITCH_DPDK).map(drop)
+    version::DPDK.check(&find(SWITCH_DPDK)?)
 }
 
 impl Dpdk {

@@ -5,6 +5,7 @@
 mod af_xdp;
 mod database;
 mod dpdk;
+mod version;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,9 +49,17 @@ pub struct Switch {
     dir: PathBuf,
 }
 
-/// Whether the programs are installed; else which is not, and what has it.
+/// Whether the programs of a switch are installed that forwards in the kernel; else which is not, and what has it, or
+/// which version is too old.
 pub fn find_programs() -> std::result::Result<(), String> {
-    PROGRAMS.iter().try_for_each(|name| find(name).map(drop))
+    find_version(version::SYSTEM).map(drop)
+}
+
+/// The daemon of the programs, if it does what is asked of that version.
+fn find_version(least: version::Least) -> std::result::Result<PathBuf, String> {
+    PROGRAMS.iter().try_for_each(|name| find(name).map(drop))?;
+    let program = find(SWITCH)?;
+    least.check(&program).map(|()| program)
 }
 
 /// The names of all switches that have a directory.
