@@ -54,7 +54,7 @@ impl Progress {
             Event::CannotRun { name, reasons } => {
                 self.line(&format!("{name} cannot run here: {}", reasons.join("; ")));
             }
-            Event::Crowded { why } => self.line(why),
+            Event::Crowded { why } | Event::Fragments { why } => self.line(why),
             Event::Recording { path } => self.line(&format!("record: {}", path.display())),
             Event::Steering { chosen } => self.line(&format!("receive steering: {}", chosen.describe())),
             Event::Building { build, of } => self.message(&match of {

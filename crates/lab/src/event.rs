@@ -66,6 +66,11 @@ pub enum Event {
         /// Whose they are, and what they take.
         why: String,
     },
+    /// Datagrams do not fit into one packet.
+    Fragments {
+        /// Whose they are, and what their packets have room for.
+        why: String,
+    },
     /// The record file is open.
     Recording {
         /// The path of the record file.

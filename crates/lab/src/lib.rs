@@ -26,6 +26,7 @@ mod cards;
 mod channel;
 mod cni;
 mod cpus;
+mod datagrams;
 mod error;
 mod event;
 mod exclusive;

@@ -4,6 +4,7 @@ mod arena;
 mod builds;
 mod contest;
 mod entrants;
+mod fragments;
 mod goal;
 mod loads;
 mod rounds;
@@ -124,6 +125,7 @@ impl Race {
             prove(&mut contenders, facts, whose)?;
         }
         possible::relays::leave_out(&mut contenders, &experiment.workload)?;
+        possible::datagrams::leave_out(&mut contenders, &experiment.underlay, &experiment.workload)?;
         possible::wires::leave_out(&mut contenders, &experiment.underlay, facts)?;
         possible::proxies::leave_out(&mut contenders, options.nginx.as_deref(), facts)?;
         possible::packets::leave_out(&mut contenders)?;
@@ -295,6 +297,10 @@ impl Race {
             emit(Event::Crowded { why });
         } else if let Some(cores) = self.cores_of_switches() {
             header.machine.facts.insert("switches".to_owned(), cores);
+        }
+        if let Some(why) = self.fragments(&header.entrants) {
+            header.machine.facts.insert("fragments".to_owned(), why.clone());
+            emit(Event::Fragments { why });
         }
         if let Some(fewer) = &self.fewer_connections {
             header.machine.facts.insert("connections".to_owned(), fewer.clone());

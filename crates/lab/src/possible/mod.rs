@@ -3,9 +3,11 @@
 //!
 //! What this kernel lacks for a data path or a stack is known before, when contenders are made, and whether it takes
 //! their settings is tried by [`crate::prove`]. Here is what depends on the race: filters, wires, proxies, relays,
-//! cards, other machines. What a data path's control group forbids is asked of a planned topology, by the race itself.
+//! datagrams, cards, other machines. What a data path's control group forbids is asked of a planned topology, by the
+//! race itself.
 
 pub(crate) mod cards;
+pub(crate) mod datagrams;
 pub(crate) mod machines;
 pub(crate) mod packets;
 pub(crate) mod proxies;
