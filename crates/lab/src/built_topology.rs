@@ -15,9 +15,10 @@ use datapath::SocketRole;
 use linux::Cgroup;
 use linux::cpu::Scheduling;
 use linux::rdma::VerbsDevice;
+use load::serve::SWITCH_PATIENCE;
 use load::{LoadError, Target, Tls};
 use plan::forwarding::Splice;
-use record::{Plant, Workload, WorkloadKind};
+use record::{Plant, StackKind, Workload, WorkloadKind};
 
 pub(crate) use self::applied_plan::AppliedPlan;
 use self::inside::Inside;
@@ -130,7 +131,12 @@ impl BuiltTopology {
 
     /// How long a fresh server may take until it answers.
     pub(crate) fn ready_limit(&self) -> Duration {
-        self.topology.shape.wires.patience().ready()
+        let ready = self.topology.shape.wires.patience().ready();
+        match self.topology.shape.stack.kind {
+            // It answers when its switch has called, which does so each second, and both have agreed.
+            StackKind::VhostUser => ready + SWITCH_PATIENCE,
+            StackKind::Kernel | StackKind::Afxdp | StackKind::Verbs => ready,
+        }
     }
 
     /// An error if the server or a proxy has ended, on whichever machine.

@@ -62,6 +62,7 @@ pub use faults::{DELAY_MAX, Delay, Faults, Freeze, Mixture, Trickle};
 pub use idle::Idle;
 pub use listen::{Listen, NoListen};
 pub use messages::MessagesConfig;
+pub use stack::SWITCH_PATIENCE;
 pub use work::CPU_TIME;
 
 use crate::thread::ThreadPlacement;

@@ -18,7 +18,7 @@ use testkit::{World, run};
 
 use crate::ending::ended;
 use crate::load::end;
-use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, kill, sandbox, stderr, text};
+use crate::sandbox::{HOSTGAP, Sandbox, check, check_race, json, kill, sandbox, stderr, text, until};
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -119,6 +119,30 @@ fn a_server_that_dies_ends_the_race_with_its_name_and_leaves_nothing() {
     }
     ended(&sandbox, race, "the server of ovs-dpdk+direct, vhost-user ended by itself (signal: 9 (SIGKILL))");
     assert!(!sandbox.in_run("hostgap-ovs").exists());
+}
+
+/// On a busy machine a switch may take seconds until it calls its server and both have agreed.
+#[test]
+fn a_switch_that_takes_long_to_call_its_server_is_waited_for() {
+    if is_missing() {
+        return;
+    }
+    let sandbox = sandbox();
+    let file = experiment(&sandbox, "same_node", "kind = \"http\", connections = 4", 1);
+    let race = sandbox.start_race(&[file.to_str().unwrap()]);
+    // It calls once a second: most likely not yet.
+    let serves = || sandbox.processes().iter().any(|line| line.contains(" --vhost-user "));
+    until("the server runs", serves);
+    let switches = std::fs::read_dir(sandbox.in_run("hostgap-ovs")).unwrap();
+    let pid_of =
+        |dir: PathBuf| std::fs::read_to_string(dir.join("ovs-vswitchd.pid")).ok()?.trim().parse().ok();
+    let pids: Vec<u32> = switches.filter_map(|dir| pid_of(dir.unwrap().path())).collect();
+    pids.iter().for_each(|pid| kill(*pid, Signal::STOP));
+    // Longer than a server on a link is waited for.
+    std::thread::sleep(Duration::from_secs(8));
+    pids.iter().for_each(|pid| kill(*pid, Signal::CONT));
+    check_race(&race.wait_with_output().unwrap(), "");
+    sandbox.assert_nothing_left();
 }
 
 #[test]

@@ -33,6 +33,7 @@ use connection::{Connection, Desk};
 use datagrams::Datagrams;
 use device::Packets;
 use port::{Port, XdpPort};
+pub use vhost_user::SWITCH_PATIENCE;
 use vhost_user::VhostUserPort;
 
 /// Connections at the same time. A stack that visits each of them for every packet is slow before.

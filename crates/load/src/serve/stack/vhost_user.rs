@@ -30,7 +30,7 @@ const CALL: u64 = 2;
 const TAKEN: u64 = 3;
 /// For how long a switch may be silent when it is asked what it can do. What connects and says nothing is none. One
 /// that is starved by others on a busy machine calls again, and would be no faster then.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const SWITCH_PATIENCE: Duration = Duration::from_secs(20);
 /// The rings of a network device with one queue.
 const RINGS: u64 = 2;
 
@@ -146,7 +146,7 @@ impl VhostUserPort {
         let (agreed, hears) = mpsc::channel::<()>();
         thread::scope(|scope| {
             thread::Builder::new().spawn_scoped(scope, move || {
-                if hears.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                if hears.recv_timeout(SWITCH_PATIENCE) == Err(RecvTimeoutError::Timeout) {
                     // One that has gone already is what is wanted.
                     let _ = watched.shutdown(Shutdown::Both);
                 }
