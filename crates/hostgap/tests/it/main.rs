@@ -14,6 +14,7 @@ mod cni;
 mod commands;
 mod conformance;
 mod containerd;
+mod daemons;
 mod doctor;
 mod dpdk;
 mod ending;

@@ -18,6 +18,11 @@ fn programs() -> Option<PathBuf> {
     dir
 }
 
+fn nginx_has_stream() -> bool {
+    let nginx = std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from);
+    nginx.is_some_and(|nginx| nginx.with_file_name("modules").exists())
+}
+
 /// Races what a file says, with the proxies in `PATH`.
 fn raced(sandbox: &Sandbox, programs: &Path, candidates: &str) -> Value {
     let output = race(sandbox, programs, 2, candidates).args(["--seed", "7", "--json"]).output().unwrap();
@@ -58,9 +63,9 @@ fn requests_pass_through_every_proxy() {
         true => kinds.extend(["envoy-tcp", "envoy-http"]),
         false => testkit::skip("there is no Envoy"),
     }
-    match std::env::var_os("HOSTGAP_NGINX").map(PathBuf::from) {
-        Some(nginx) if nginx.with_file_name("modules").exists() => kinds.extend(["nginx-tcp", "nginx-http"]),
-        _ => testkit::skip("HOSTGAP_NGINX does not say where an nginx with its module stream is"),
+    match nginx_has_stream() {
+        true => kinds.extend(["nginx-tcp", "nginx-http"]),
+        false => testkit::skip("HOSTGAP_NGINX does not say where an nginx with its module stream is"),
     }
     let both = |kind: &&str| with("ptp+direct", &format!("client = {kind:?}, server = {kind:?}"));
     let result = raced(&sandbox, &programs, &kinds.iter().map(both).collect::<String>());
@@ -93,18 +98,31 @@ fn the_hop_between_proxy_and_server_is_spliced() {
 #[test]
 fn a_proxy_that_dies_ends_the_race_with_its_name() {
     let Some(programs) = programs() else { return };
-    let sandbox = sandbox();
-    let endless = race(&sandbox, &programs, 1000, &with("host", "server = \"haproxy-tcp\"")).spawn().unwrap();
-    sandbox.until_a_round_is_done();
-    let of_proxy = |(_, line): &(u32, String)| line.split(' ').next().unwrap().ends_with("haproxy");
-    for (pid, _) in sandbox.pids().into_iter().filter(of_proxy) {
-        kill(pid, Signal::KILL);
+    for (kind, end) in [("haproxy-tcp", "server"), ("envoy-http", "server"), ("nginx-tcp", "client")] {
+        let is_there = match kind {
+            "envoy-http" => programs.join("envoy").exists(),
+            "nginx-tcp" => nginx_has_stream(),
+            _ => true,
+        };
+        if !is_there {
+            testkit::skip(&format!("there is no program for {kind}"));
+            continue;
+        }
+        let sandbox = sandbox();
+        let candidate = with("host", &format!("{end} = {kind:?}"));
+        let endless = race(&sandbox, &programs, 1000, &candidate).spawn().unwrap();
+        sandbox.until_a_round_is_done();
+        // The arguments name a directory of its own, but for Envoy's, which are its configuration. Workers of nginx,
+        // which name nothing, end with the process that started them.
+        let is_proxy = |(_, line): &(u32, String)| {
+            line.contains("/proxy-") || line.split(' ').next().unwrap().ends_with("envoy")
+        };
+        let of_proxy: Vec<_> = sandbox.pids().into_iter().filter(is_proxy).collect();
+        assert!(!of_proxy.is_empty(), "{:?}", sandbox.processes());
+        of_proxy.into_iter().for_each(|(pid, _)| kill(pid, Signal::KILL));
+        let whose = format!("{kind} at the {end} of host, {kind} at the {end} ended by itself (");
+        ended(&sandbox, endless, &whose);
     }
-    ended(
-        &sandbox,
-        endless,
-        "haproxy-tcp at the server of host, haproxy-tcp at the server ended by itself (",
-    );
 }
 
 #[test]

@@ -64,19 +64,17 @@ fn packets_of_each_server_take_its_way() {
 /// Its program leaves the link with it, which is not what is said.
 #[test]
 fn a_server_on_a_stack_that_dies_ends_the_race_with_its_name() {
-    let sandbox = sandbox();
-    let file = experiment(
-        &sandbox,
-        "kind = \"http\", connections = 4",
-        1000,
-        &["kind = \"afxdp\", wait = \"spin\""],
-    );
-    let race = sandbox.start_race(&[file.to_str().unwrap()]);
-    sandbox.until_a_round_is_done();
-    for (pid, _) in sandbox.pids().into_iter().filter(|(_, line)| line.contains(" --afxdp ")) {
-        kill(pid, Signal::KILL);
+    for (wait, name) in [("spin", "host, afxdp, spinning"), ("sleep", "host, afxdp")] {
+        let sandbox = sandbox();
+        let stack = format!("kind = \"afxdp\", wait = {wait:?}");
+        let file = experiment(&sandbox, "kind = \"http\", connections = 4", 1000, &[&stack]);
+        let race = sandbox.start_race(&[file.to_str().unwrap()]);
+        sandbox.until_a_round_is_done();
+        for (pid, _) in sandbox.pids().into_iter().filter(|(_, line)| line.contains(" --afxdp ")) {
+            kill(pid, Signal::KILL);
+        }
+        ended(&sandbox, race, &format!("the server of {name} ended by itself (signal: 9 (SIGKILL))"));
     }
-    ended(&sandbox, race, "the server of host, afxdp, spinning ended by itself (signal: 9 (SIGKILL))");
 }
 
 #[test]
