@@ -131,6 +131,9 @@ pub struct Progress {
     pub trials: u64,
     /// Void trials among them.
     pub void_trials: u64,
+    /// Why they are void, the most frequent reason first. Candidates have their own, by load.
+    #[serde(skip)]
+    pub void_reasons: Vec<VoidReason>,
 }
 
 /// A candidate's part in the race.

@@ -22,7 +22,9 @@ mod timeline;
 mod two_levels;
 mod until;
 
-use record::{Entrant, Measure, RaceRecord, Statistic};
+use std::cmp::Reverse;
+
+use record::{Entrant, Measure, RaceRecord, Statistic, TrialRecord};
 use verdict::{Cells, Comparisons, ResamplingUnit, ResamplingUnits, Shortfall};
 
 use crate::quantities::{Load, Ratio, Ratios};
@@ -91,6 +93,9 @@ fn load(race: &RaceRecord, load: &record::Load) -> Load {
 
 fn progress(race: &RaceRecord) -> Progress {
     let trials = || race.rounds.iter().flat_map(|round| &round.trials);
+    let void: Vec<&TrialRecord> = trials().filter(|trial| trial.void.is_some()).collect();
+    let mut void_reasons = describe::void_reasons(&void);
+    void_reasons.sort_by_key(|reason| Reverse(reason.trials));
     let rounds = race.rounds.len() as u32;
     let rounds_missing = race.missing_rounds().iter().map(|range| range.end() - range.start() + 1).sum();
     Progress {
@@ -105,7 +110,8 @@ fn progress(race: &RaceRecord) -> Progress {
         wall_s: race.end.as_ref().map(|end| end.wall_s),
         stopped: race.end.as_ref().and_then(|end| end.stopped.clone()),
         trials: trials().count() as u64,
-        void_trials: trials().filter(|trial| trial.void.is_some()).count() as u64,
+        void_trials: void.len() as u64,
+        void_reasons,
     }
 }
 

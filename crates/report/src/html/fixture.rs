@@ -64,6 +64,7 @@ pub(super) fn race() -> Summary {
             stopped: None,
             trials: requests + 3,
             void_trials: 3,
+            void_reasons: Vec::new(),
         },
         capacities: vec![Capacity {
             body_bytes: 100,

@@ -117,9 +117,12 @@ fn head(summary: &Summary) -> String {
         let (void, trials) = (progress.void_trials, progress.trials);
         let _infallible = writeln!(
             text,
-            "{void} of {} are void and do not count; the page has the reasons.",
+            "{void} of {} are void and do not count; the page has each candidate's reasons.",
             counted(trials, "trial")
         );
+        for reason in &progress.void_reasons {
+            let _infallible = writeln!(text, "  {} × {}", reason.trials, indented(&reason.reason));
+        }
     }
     text
 }

@@ -169,6 +169,8 @@ fn void_trials_are_in_no_sum() {
 #[test]
 fn a_percentile_needs_ten_samples_beyond_it() {
     // 30 rounds of 34 requests: 1020 samples are enough for p99, and far too few for p99.9.
+    let why: Vec<_> = spoiled.progress.void_reasons.iter().map(|why| (why.trials, &*why.reason)).collect();
+    assert_eq!(why, [(30, "the hypervisor took up to 8 % of the CPU time")]);
     let plan = Plan { samples: 34, ..Plan::of(1, vec![Truth::of("x", 1.2)]) };
     let summary = analyse(&plan.race());
     let rate = &summary.candidates[2].rates[0];
