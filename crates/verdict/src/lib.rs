@@ -19,4 +19,5 @@ pub use judged::{Compared, Judgement, Test, Verdict, noise_floor};
 pub use looks::{last_look, look, pursued, undecided};
 pub use pairs::{PairsCompared, Role, Where, Worse, WorseBy, WorsePath};
 pub use ranking::{ComparedAt, Past, Ranked, ranking};
+pub use samples::TYPICAL_SLICES_MIN;
 pub use shortfall::Shortfall;

@@ -6,7 +6,7 @@ use stats::{Percentile, Resamples, Spread};
 use crate::Cell;
 
 /// The fewest slices of which one is called typical: two are then left out at either end.
-const SLICES_MIN: u64 = 8;
+pub const TYPICAL_SLICES_MIN: u64 = 8;
 
 /// Without a value where there are too few samples; infinite where it lies among the requests without an answer, which
 /// stand above every answer.
@@ -46,7 +46,7 @@ impl Samples {
         };
         let enough = match percentile(statistic) {
             Some(percentile) => percentile.is_valid(cell.columns.count(&all)),
-            None => statistic != Statistic::TypicalP99 || cell.slice_p99.count(&all) >= SLICES_MIN,
+            None => statistic != Statistic::TypicalP99 || cell.slice_p99.count(&all) >= TYPICAL_SLICES_MIN,
         };
         match at(&all).filter(|_| enough) {
             Some(value) => Samples::drawn(value, at, resamples),

@@ -10,9 +10,11 @@ mod map;
 mod profile;
 mod published;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use record::{Handshakes, Measure, Placement};
+use verdict::TYPICAL_SLICES_MIN;
 
 use crate::carried;
 use crate::figures::{self, counted, span_s};
@@ -306,22 +308,25 @@ fn void(racing: &[(&Candidate, &RateSummary)]) -> String {
     }
 }
 
-/// The percentiles that are not shown, for the candidate that lacks most.
+/// The percentiles that are not shown, from the one that needs least, for the candidate that lacks most; and typical
+/// p99, where only some have it.
 fn needs(racing: &[(&Candidate, &RateSummary)]) -> String {
-    let labels = racing.iter().flat_map(|(_, rate)| &rate.needs).map(|need| need.percentile);
-    let mut seen: Vec<&str> = vec![];
-    for label in labels {
-        if !seen.contains(&label) {
-            seen.push(label);
-        }
-    }
-    let lacking = seen.iter().filter_map(|label| {
-        let of = racing.iter().flat_map(|(_, rate)| &rate.needs).filter(|need| need.percentile == *label);
+    let all = || racing.iter().flat_map(|(_, rate)| &rate.needs);
+    let labels: BTreeSet<(u64, &str)> = all().map(|need| (need.samples, need.percentile)).collect();
+    let lacking = labels.iter().filter_map(|(_, label)| {
+        let of = all().filter(|need| need.percentile == *label);
         let worst = of.max_by_key(|need| need.rounds)?;
         let measured = worst.measured_s.map(|s| format!(" ({} measured)", span_s(s))).unwrap_or_default();
         Some(format!("{label} needs {}{measured}", counted(worst.rounds?, "round")))
     });
-    let lacking: Vec<String> = lacking.collect();
+    let mut lacking: Vec<String> = lacking.collect();
+    let is_short =
+        |rate: &RateSummary| rate.typical_p99_ns.is_none() && (1..TYPICAL_SLICES_MIN).contains(&rate.trials);
+    let has_column = racing.iter().any(|(_, rate)| rate.typical_p99_ns.is_some());
+    if has_column && racing.iter().any(|(_, rate)| is_short(rate)) {
+        let slices = counted(TYPICAL_SLICES_MIN, "slice");
+        lacking.push(format!("typical p99 needs {slices} of a candidate"));
+    }
     if lacking.is_empty() {
         String::new()
     } else {

@@ -142,6 +142,21 @@ fn what_every_slice_has_is_found_beside_a_few_slow_ones() {
     assert!(few.candidates[2].rates[0].ratio.p99.is_some());
 }
 
+/// The host is visited more often than the others, so it may lack less.
+#[test]
+fn what_a_table_lacks_begins_with_what_needs_least() {
+    let plan = Plan { samples: 1_500, rounds_a_build: 1, ..Plan::of(11, vec![Truth::of("x", 1.15)]) };
+    let mut summary = analyse(&plan.race());
+    let host = &mut summary.candidates[0].rates[0];
+    assert_eq!(host.needs.remove(0).percentile, "p99.9");
+    host.typical_p99_ns = host.response_ns.p99.map(|ns| ns as f64);
+    let text = table(&summary, Style { colour: false, width: 140 });
+    let line = text.lines().find_map(|line| line.strip_prefix("  Not enough samples: ")).expect(&text);
+    let lacking: Vec<&str> = line.split(", ").filter_map(|part| part.split(" needs ").next()).collect();
+    assert_eq!(lacking, ["p99.9", "p99.99", "p99.999", "typical p99"], "{line}");
+    assert!(line.ends_with("typical p99 needs 8 slices of a candidate."), "{line}");
+}
+
 #[test]
 fn void_trials_are_in_no_sum() {
     let clean = Plan::of(5, vec![Truth::of("x", 1.1)]).race();
