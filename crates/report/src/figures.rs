@@ -43,11 +43,16 @@ const SPAN_MAX: f64 = 100.0;
 /// From this ratio on a change is in times instead of per cent.
 const TIMES_MIN: f64 = 10.0;
 
+/// Whether an interval carries no information.
+pub(crate) fn is_unresolved(low: f64, high: f64) -> bool {
+    high / low > SPAN_MAX
+}
+
 /// A ratio with its interval: "1.03 ±0.02", or "1.45 −0.10 +0.14" where the sides differ; "unresolved" where two builds
 /// are all there is, and differ.
 pub(crate) fn ratio(ratio: &Ratio) -> String {
     let Ratio { value, low, high } = *ratio;
-    if high / low > SPAN_MAX {
+    if is_unresolved(low, high) {
         return "unresolved".to_owned();
     }
     let widest = (value - low).max(high - value);
@@ -109,8 +114,9 @@ pub(crate) fn asked(share: f64) -> String {
     percent(share)
 }
 
-/// The noise, as the share that a ratio must lie above 1 by. A ratio below 1 must be so many times as small, which is
-/// more per cent off than it looks: "±3.2 %", but "×1.38 either way", since ×0.70 is noise then.
+/// The noise, or what is known of a ratio, as the share that a ratio must lie above 1 by. One below 1 must be so many
+/// times as small, which is more per cent off than it looks: "±3.2 %", but "×1.38 either way", since ×0.70 is noise
+/// then.
 pub(crate) fn noise(floor: f64) -> String {
     if floor < EITHER_WAY_MIN {
         format!("±{}", percent(floor))
@@ -248,6 +254,7 @@ mod tests {
     fn noise_is_the_same_factor_on_both_sides() {
         check(&noise(0.032), "±3.2 %");
         check(&noise(0.38), "×1.38 either way");
+        check(&noise(103.68), "×105 either way");
     }
 
     #[test]

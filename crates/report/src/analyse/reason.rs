@@ -35,7 +35,7 @@ fn test_text(test: &Test, measure: Measure, reference: &str) -> String {
     )
 }
 
-/// "p99 × 1.23 (1.10 to 1.37 at 98.8 %)".
+/// "p99 × 1.23 (1.10 to 1.37 at 98.8 %)"; "p99 × 1.23 (unresolved at 98.8 %)" where nothing is excluded.
 fn interval_text(test: &Test, measure: Measure) -> String {
     let level = figures::level(1.0 - test.alpha, 1);
     let label = match test.compared {
@@ -43,6 +43,9 @@ fn interval_text(test: &Test, measure: Measure) -> String {
         Compared::Answered { .. } => "answered",
     };
     let of = test.interval;
+    if !test.excludes_one() && figures::is_unresolved(of.low, of.high) {
+        return format!("{label} × {:.3} (unresolved at {level})", of.value);
+    }
     format!("{label} × {:.3} ({:.3} to {:.3} at {level})", of.value, of.low, of.high)
 }
 

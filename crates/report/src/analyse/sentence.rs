@@ -87,9 +87,9 @@ fn compared(
     if !level.is_empty() {
         let known = level.iter().map(|contender| resolution(comparisons, contender, load, of));
         let known = known.fold(0.0, f64::max);
-        let (label, known) = (comparisons.label(of), figures::percent(known));
+        let (label, known) = (comparisons.label(of), figures::noise(known));
         parts.push(format!(
-            "{} cannot be distinguished from {reference} ({label} known to ±{known})",
+            "{} cannot be distinguished from {reference} ({label} known to {known})",
             names(&level)
         ));
     }

@@ -169,6 +169,8 @@ fn void_trials_are_in_no_sum() {
     }
     let (clean, spoiled) = (analyse(&clean), analyse(&spoiled));
     assert_eq!((clean.progress.void_trials, spoiled.progress.void_trials), (0, 30));
+    let why: Vec<_> = spoiled.progress.void_reasons.iter().map(|why| (why.trials, &*why.reason)).collect();
+    assert_eq!(why, [(30, "the hypervisor took up to 8 % of the CPU time")]);
     let mut void_trials = 0;
     for (before, after) in clean.candidates.iter().zip(&spoiled.candidates) {
         let (before, after) = (&before.rates[0], &after.rates[0]);
@@ -184,8 +186,6 @@ fn void_trials_are_in_no_sum() {
 #[test]
 fn a_percentile_needs_ten_samples_beyond_it() {
     // 30 rounds of 34 requests: 1020 samples are enough for p99, and far too few for p99.9.
-    let why: Vec<_> = spoiled.progress.void_reasons.iter().map(|why| (why.trials, &*why.reason)).collect();
-    assert_eq!(why, [(30, "the hypervisor took up to 8 % of the CPU time")]);
     let plan = Plan { samples: 34, ..Plan::of(1, vec![Truth::of("x", 1.2)]) };
     let summary = analyse(&plan.race());
     let rate = &summary.candidates[2].rates[0];
@@ -350,10 +350,26 @@ fn two_candidates_are_compared_as_each_is_with_the_reference() {
     assert_eq!(verdict([direct, direct]), Some(Verdict::Indistinguishable));
 }
 
-/// What "known to ±x %" says of contenders that cannot be distinguished.
+/// Two builds that differ say so little at 99 % that the ends of an interval are astronomical.
+#[test]
+fn an_interval_that_says_nothing_has_no_figures() {
+    let wide = Plan::of(1, vec![Truth::of("x", 1.1)]);
+    let summary = analyse(&Plan { builds: 2, rounds_a_build: 1, scatter: (0.3, 0.01), ..wide }.race());
+    let x = &summary.candidates[2].rates[0];
+    assert_eq!(x.verdict, Some(Verdict::Indistinguishable), "{}", x.verdict_reason);
+    assert!(x.verdict_reason.contains("(unresolved at 9"), "{}", x.verdict_reason);
+    assert!(!x.verdict_reason.contains("(0.000 to"), "{}", x.verdict_reason);
+    assert!(summary.verdict.contains(" known to ×"), "{}", summary.verdict);
+}
+
+/// What "known to ±x %", or "known to ×x either way", says of contenders that cannot be distinguished.
 fn known_to(sentence: &str) -> f64 {
-    let (_, known) = sentence.split_once(" known to ±").expect(sentence);
-    known.split_once(" %").expect(sentence).0.parse::<f64>().expect(sentence) / 100.0
+    let (_, known) = sentence.split_once(" known to ").expect(sentence);
+    let figure = |text: &str| text.parse::<f64>().expect(sentence);
+    if let Some(factor) = known.strip_prefix('×') {
+        return figure(factor.split_once(" either way").expect(sentence).0) - 1.0;
+    }
+    figure(known.strip_prefix('±').and_then(|known| known.split_once(" %")).expect(sentence).0) / 100.0
 }
 
 /// A contender is within what the race says that it can see, whatever its own interval at 95 % is.
