@@ -96,7 +96,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     (
         "collect",
         "Examples:
-  hostgap collect tree --for 60s              here; then, on the machine to which you copy the directory:
+  hostgap collect tree --for 60s              here; then copy it, and there:
   hostgap doctor --from tree",
     ),
     (
@@ -130,7 +130,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     (
         "cni conformance",
         "Examples:
-  hostgap cni conformance /usr/lib/cni/bridge                  all cases, with a default configuration
+  hostgap cni conformance /usr/lib/cni/bridge               all cases, a default configuration
   hostgap cni conformance ./my-plugin --conf 10-my.conflist --path /opt/cni/bin
   hostgap cni conformance /opt/cni/bin/hostgap --attach ebpf
   hostgap cni conformance ./my-plugin --conf my.conf --only del,check-after-add --json | jq -r '.cases[] | [.outcome, .id] | @tsv'
@@ -150,8 +150,8 @@ const EXAMPLES: &[(&str, &str)] = &[
   hostgap agent run --source kubernetes --kubeconfig /etc/hostgap/kubeconfig --net-config /etc/hostgap/net-conf.json
   hostgap agent run --source etcd:https://192.0.2.9:2379,https://192.0.2.10:2379 --etcd-ca ca.pem --wire eth1
   hostgap agent run --source file:/etc/hostgap/nodes.toml --node a --attach ebpf --listen 127.0.0.1:9475
-  hostgap agent run --source kubernetes --wait --listen unix:/run/agent.sock      in a pod, as in deploy/agent/daemonset.yaml
-  hostgap agent run --source file:/etc/hostgap/nodes.toml --dry-run       the commands, and nothing is made",
+  hostgap agent run --source kubernetes --wait --listen unix:/run/agent.sock      in a pod
+  hostgap agent run --source file:/etc/hostgap/nodes.toml --dry-run       show what it would do",
     ),
     (
         "agent status",
@@ -164,7 +164,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "Examples:
   hostgap agent check
   hostgap agent check --peer node-2
-  hostgap agent check --all                       who reaches whom; agents run with --listen 0.0.0.0:9475
+  hostgap agent check --all           who reaches whom; agents run with --listen 0.0.0.0:9475
   hostgap agent check --json | jq -r '.peers | to_entries[] | .key as $node | .value.reasons[] | [$node, .kind, .seen] | @tsv'
   kubectl --namespace kube-system exec daemonset/hostgap -- hostgap agent check",
     ),
@@ -218,7 +218,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "bpf",
         "Examples:
   hostgap bpf counters                        of all nodes, by reason
-  hostgap race --paths ebpf+vxlan --show-commands    a whole node, built by hand with the other commands",
+  hostgap race --paths ebpf+vxlan --show-commands    a whole node, built by hand",
     ),
     (
         "bpf counters",
@@ -236,7 +236,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "bpf replace",
         "Examples:
   hostgap bpf replace --netns node-1 node-1 --wire eth0 --mtu 1500 --pods 10.244.1.0/24,fd00:244:0:1::/64 --cluster 10.244.0.0/16,fd00:244::/48 --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00
-  hostgap bpf replace --netns node-1 node-1 --wire eth0 --mtu 1500 --pods 10.244.1.0/24 --cluster 10.244.0.0/16,10.96.0.0/16 --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00    one family, a wider cluster",
+  hostgap bpf replace --netns node-1 node-1 --wire eth0 --mtu 1500 --pods 10.244.1.0/24 --cluster 10.244.0.0/16,10.96.0.0/16 --gateway 169.254.1.1 --gateway-mac 02:05:00:00:00:00",
     ),
     (
         "bpf attach",
@@ -400,6 +400,19 @@ mod tests {
         paths.sort_unstable();
         let twice: Vec<_> = paths.windows(2).filter(|pair| pair[0] == pair[1]).collect();
         assert!(twice.is_empty(), "{twice:?}");
+    }
+
+    /// A command may be as long as it has to be: it is pasted. What is read breaks in the middle else.
+    #[test]
+    fn what_is_beside_examples_fits_the_help() {
+        for (path, command) in all(&with(Cli::command()), "") {
+            let help = [command.get_after_help(), command.get_after_long_help()];
+            let text: String = help.into_iter().flatten().map(ToString::to_string).collect();
+            for line in text.lines() {
+                let is_bare = line.starts_with("  hostgap") && !line.trim_start().contains("   ");
+                assert!(is_bare || line.chars().count() <= 100, "hostgap{path}: {line}");
+            }
+        }
     }
 
     #[test]

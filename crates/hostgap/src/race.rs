@@ -41,7 +41,7 @@ use crate::{output, report, stop};
 /// Without FILE the built-in experiment races every data path that this kernel can run, in two to three minutes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  hostgap race                              every data path, 30 % and 50 % of capacity: 2 to 3 minutes
+  hostgap race                              every data path, 30 % and 50 % of capacity: 2 to 3 min
   hostgap race --quick                      the same in 40 seconds, with wider intervals
   hostgap race --until ±3%                  until each p99 is known to 3 % or differs
   hostgap race --until p99.9:15% --budget 20m --paths docker,macvlan
@@ -59,10 +59,10 @@ use crate::{output, report, stop};
                                             between two others
   hostgap race --client ssh://a --client ssh://c --server ssh://b
                                             two clients share the load on one server
-  hostgap race --kube --paths pod,service   between pods of two nodes of a cluster (docs/kubernetes.md)
-  hostgap race --kube --all-pairs           between all of its nodes: which pair, path or node is worse
+  hostgap race --kube --paths pod,service   between pods of two nodes (docs/kubernetes.md)
+  hostgap race --kube --all-pairs           between all nodes: which pair, path or node is worse
   hostgap race scenarios/machine-zone.toml --quick
-                                            an experiment that was published, its figures beside yours
+                                            a published experiment, its figures beside yours
   hostgap race experiment.toml --json       what docs/experiment.md describes")]
 pub(crate) struct Args {
     /// An experiment file (TOML). The options below override it.

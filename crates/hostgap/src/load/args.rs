@@ -26,8 +26,9 @@ use linux::{CpuSet, RdmaName};
   hostgap load grpc://10.0.0.1:8080 --rate 10k --request-bytes 1k
   hostgap load --self-test
 
-Exit code 3: the run is not valid, because the rate was missed by more than 0.01 %, because less than 99.9 % of the
-requests were answered as expected, because connections broke, or under --strict because a check left a doubt.")]
+Exit code 3: the run is not valid, because the rate was missed by more than 0.01 %, because less
+than 99.9 % of the requests were answered as expected, because connections broke, or under --strict
+because a check left a doubt.")]
 pub(crate) struct Args {
     /// The URL: `http://HOST[:PORT][/PATH]`, `https://…`, `tcp://HOST:PORT`, `udp://HOST:PORT`, `grpc://HOST:PORT`
     /// (unary calls of /hostgap.Echo/Unary, without TLS) or `verbs://HOST:PORT` (with --rdma). Several URLs of one
