@@ -16,8 +16,15 @@ fn every_command_has_a_man_page_that_man_can_read() {
         let source = std::fs::read_to_string(&path).unwrap();
         assert!(source.contains(".TH ") && source.contains(".SH "), "{page}");
     }
-    let main = std::fs::read_to_string(dir.join("hostgap.1")).unwrap();
-    assert!(main.contains("Exit codes") || main.contains("EXIT"), "{main}");
+    let shown = |page: &str| {
+        text(Command::new("man").env("MANWIDTH", "72").args(["-E", "utf8", "-l"]).arg(dir.join(page)))
+    };
+    let main = shown("hostgap.1");
+    assert!(main.contains("EXIT STATUS\n") && main.contains("  130  it was interrupted;"), "{main}");
+    assert!(main.contains("VERSION\n"), "{main}");
+    let load = shown("hostgap-load.1");
+    let command = "hostgap load http://10.0.0.1/ http://10.0.0.1/cart --weights 9,1 --rate 5k,10k,20k --arrivals poisson\n";
+    assert!(load.contains("EXAMPLES\n") && load.contains(command), "as it can be pasted: {load}");
     check(&sandbox.hostgap(&["man", "/proc/nowhere"]), 1, "could not create /proc/nowhere");
 }
 
