@@ -38,31 +38,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for path in datapath::ALL {
         let unmet = path.unmet(&facts);
         output::result(format_args!(
-            "  {:<15} {:<11} {}",
+            "  {:<16} {:<11} {}",
             path.name,
             mark(unmet.is_empty()),
             path.stands_for
         ))?;
         if path.enters == Enters::Named {
-            output::result(format_args!("  {:<15} {:<11} races only when it is named", "", ""))?;
+            output::result(format_args!("  {:<16} {:<11} races only when it is named", "", ""))?;
         }
         for need in unmet {
-            output::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
+            output::result(format_args!("  {:<16} {:<11} {need}", "", ""))?;
         }
     }
     output::result("\nStacks of a server:\n")?;
     for stack in &STACKS {
         let (Stack { name, what, .. }, unmet) = (stack, stack.unmet(&facts));
-        output::result(format_args!("  {name:<15} {:<11} {what}", mark(unmet.is_empty())))?;
+        output::result(format_args!("  {name:<16} {:<11} {what}", mark(unmet.is_empty())))?;
         for need in unmet {
-            output::result(format_args!("  {:<15} {:<11} {need}", "", ""))?;
+            output::result(format_args!("  {:<16} {:<11} {need}", "", ""))?;
         }
     }
     output::result("\nNot raced:\n")?;
     for way in &NOT_RACED {
         let mut name = way.name;
         for line in way.lines(&machine) {
-            output::result(format_args!("  {name:<15} {line}"))?;
+            output::result(format_args!("  {name:<16} {line}"))?;
             name = "";
         }
     }

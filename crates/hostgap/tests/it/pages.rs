@@ -75,6 +75,9 @@ fn paths_are_listed_as_the_program_knows_them() {
         "{table}"
     );
     assert!(datapath::ALL.iter().all(|path| table.contains(path.name)), "{table}");
+    let marks = table.lines().filter_map(|line| line.find("can run ").or_else(|| line.find("cannot run ")));
+    let marks: std::collections::BTreeSet<usize> = marks.collect();
+    assert_eq!(marks.len(), 1, "one column: {table}");
 }
 
 #[test]
