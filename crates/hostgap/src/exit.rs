@@ -233,6 +233,9 @@ fn without(feature: Feature) -> &'static str {
 fn record(error: &::record::RecordError) -> (u8, Option<&'static str>) {
     use ::record::RecordError;
     match error {
+        RecordError::Unread { why, .. } if why.kind() == std::io::ErrorKind::IsADirectory => {
+            (BAD_INPUT, Some("name the file in it: race.jsonl of a race, search.json of a search"))
+        }
         RecordError::Unread { .. }
         | RecordError::Empty { .. }
         | RecordError::Damaged { .. }

@@ -123,7 +123,9 @@ fn a_file_that_is_no_record() {
         2,
         "could not read record /etc/passwd: line 1 is damaged",
     );
-    check(&sandbox.hostgap(&["report", "/etc"]), 2, "could not read record /etc: Is a directory");
+    let directory = sandbox.hostgap(&["report", "/etc"]);
+    check(&directory, 2, "could not read record /etc: Is a directory");
+    check(&directory, 2, "hint: name the file in it: race.jsonl");
     check(&sandbox.hostgap(&["report"]), 2, "FILE");
 }
 
