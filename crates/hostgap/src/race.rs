@@ -34,9 +34,10 @@ use crate::{output, report, stop};
 /// Race container data paths by tail latency at a constant request rate, against the host.
 ///
 /// Builds two nodes in network namespaces of their own, each with CPUs of its own, joined by a wire. nginx answers in a
-/// pod on one node, a constant-rate client sends requests from a pod on the other. All candidates exist at the same
-/// time and are visited in short slices in shuffled order. The host races twice; its difference from itself is the
-/// noise, and no smaller difference counts. The race first measures the host's capacity, then runs at shares of it.
+/// pod on one node, or hostgap's own responder where nginx is not installed (--server decides); a constant-rate client
+/// sends requests from a pod on the other. All candidates exist at the same time and are visited in short slices in
+/// shuffled order. The host races twice; its difference from itself is the noise, and no smaller difference counts. The
+/// race first measures the host's capacity, then runs at shares of it.
 ///
 /// Without FILE the built-in experiment races every data path that this kernel can run, in two to three minutes.
 #[derive(Debug, clap::Args)]
@@ -130,8 +131,8 @@ pub(crate) struct Args {
     /// Take about 40 seconds instead of two to three minutes; with a file, apply its `[quick]` table.
     #[arg(long, conflicts_with_all = ["duration", "rounds"])]
     quick: bool,
-    /// The server; and, given once more as an address of ssh (ssh://root@b:22), the machine on which it is
-    /// (docs/machines.md).
+    /// The server (auto is nginx if it is installed, else hostgap's own responder); and, given once more as an address
+    /// of ssh (ssh://root@b:22), the machine on which it is (docs/machines.md).
     #[arg(long, value_name = "auto|nginx|hostgap|ssh://…", value_parser = machines::server_arg)]
     server: Vec<ServerArg>,
     #[command(flatten)]
@@ -174,7 +175,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_realtime: bool,
     /// Print the commands that build each candidate by hand, and race nothing. Needs no privilege.
-    #[arg(long)]
+    #[arg(long, visible_alias = "dry-run")]
     show_commands: bool,
     /// Print the result as JSON (docs/json.md).
     #[arg(long)]

@@ -63,6 +63,7 @@ fn a_sweep_shows_each_of_its_candidates() {
     let shown = sandbox.hostgap(&["race", "--show-commands", file, "--paths", "docker"]);
     check(&shown, 0, "");
     let shown = stdout(&shown);
+    assert_eq!(stdout(&sandbox.hostgap(&["race", "--dry-run", file, "--paths", "docker"])), shown);
     for (name, loss) in [("docker 1 %", "loss 1%"), ("docker 4 %", "loss 4%")] {
         let part = shown.split_once(&format!("# {name}: ")).unwrap().1.split("\n\n# ").next().unwrap();
         assert!(part.contains(loss), "{part}");
