@@ -178,7 +178,12 @@ fn waits(pod: &Value) -> Option<Waits> {
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let unscheduled = conditions.iter().find(|one| one["type"] == "PodScheduled" && one["status"] == "False");
     if let Some(condition) = unscheduled {
-        return says(PLACE_MAX, format!("the scheduler says: {}", text(&condition["message"])));
+        let message = text(&condition["message"]);
+        let remedy = match message.contains("Insufficient cpu") {
+            true => "; let pods share the CPUs of their nodes (--best-effort), or race on others (--nodes)",
+            false => "",
+        };
+        return says(PLACE_MAX, format!("the scheduler says: {}{remedy}", message.trim_end_matches('.')));
     }
     let containers = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
     for container in &containers {
@@ -247,7 +252,16 @@ mod tests {
         let unscheduled = json!({ "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False",
             "message": "0/2 nodes are available: 2 Insufficient cpu." }] });
         let said = why(&unscheduled).unwrap();
-        assert!(said.contains("the scheduler says: 0/2 nodes are available: 2 Insufficient cpu."), "{said}");
+        let expected = "the scheduler says: 0/2 nodes are available: 2 Insufficient cpu; let pods share the CPUs of their \
+                        nodes (--best-effort), or";
+        assert!(said.contains(expected), "{said}");
+        let tainted = json!({ "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False",
+            "message": "0/1 nodes are available: 1 node(s) were unschedulable." }] });
+        let said = why(&tainted).unwrap();
+        assert!(
+            said.ends_with("the scheduler says: 0/1 nodes are available: 1 node(s) were unschedulable"),
+            "{said}"
+        );
         let unpulled = json!({ "phase": "Pending", "containerStatuses": [{ "state": { "waiting": {
             "reason": "ErrImagePull", "message": "not found" } } }] });
         let said = why(&unpulled).unwrap();
