@@ -31,9 +31,9 @@ const BUSY_LIMIT_PERMILLE: u32 = 990;
 /// and a slice of 100 ms one tick is 50.
 const STEAL_LIMIT_PERMILLE: u32 = 25;
 
-/// The limit of the time for which a CPU quota stopped a side, in permille of the time of its CPUs. A stop lasts for the
-/// rest of a period of 100 ms as a rule, and what comes meanwhile waits for its end: of one in a hundred requests the
-/// p99 is the quota's.
+/// The limit of the time for which a CPU quota stopped a side, in permille of the time of its CPUs. A stop lasts for
+/// the rest of a period, which is 100 ms as a rule, and requests of that time wait for its end: where they are one in a
+/// hundred, p99 is the quota's.
 const THROTTLED_LIMIT_PERMILLE: u32 = 10;
 
 /// The limit of the share of a trial that lies within windows around stalls, in permille. What is left is as good as
@@ -148,14 +148,14 @@ fn starved(thread: &ThreadCost, outcome: &Outcome) -> f64 {
     (thread.starved() - stalled).max(0.0)
 }
 
-/// Void if a quota or the hypervisor took too much. It is all that can void a trial that has no schedule: a client that
-/// sends as much as goes is not late, and has no idle time to lack.
+/// Void if a quota or the hypervisor took too much. It is all that can void a trial that has no schedule: a client
+/// that sends as much as goes is not late, and has no idle time to lack.
 pub(crate) fn kept_from_cpus(usage: &Usage) -> Option<Void> {
     throttled(usage, usage.client.len()).or_else(|| stolen(usage))
 }
 
-/// Void if a CPU quota stopped a side that was to use so many CPUs. A group is stopped on all CPUs on which it has work,
-/// and the kernel adds up their times.
+/// Void if a CPU quota stopped a side that was to use so many CPUs. A group is stopped on all CPUs on which it has
+/// work, and the kernel adds up their times.
 pub(crate) fn throttled(usage: &Usage, cpus: usize) -> Option<Void> {
     let all = usage.wall.as_secs_f64() * cpus.max(1) as f64;
     let throttled_permille =

@@ -63,8 +63,8 @@ impl Attach for Ptp {
         AntiSpoofing::Optional
     }
 
-    /// What races is the bare pair. The pool of a Calico installation masquerades (`natOutgoing`), and the chains of its
-    /// workloads ask each packet's connection; the pages say so.
+    /// The bare pair races. The pool of a Calico installation masquerades (`natOutgoing`), and the chains of its
+    /// workloads look up each packet's connection; the pages say so.
     fn usually_masquerades(&self) -> bool {
         false
     }

@@ -1,6 +1,5 @@
 //! Routes, filters, packet sizes, capturing programs, settings and quotas.
 
-use std::fs;
 use std::io::Write;
 use std::net::UdpSocket;
 use std::process::{Child, Command};
