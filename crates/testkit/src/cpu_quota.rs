@@ -30,6 +30,8 @@ impl CpuQuota {
             let _ = fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu");
         }
         let path = Path::new(root).join(format!("hgt-{}", std::process::id()));
+        // A killed test has left one, whose process had the same number.
+        let _ = fs::remove_dir(&path);
         fs::create_dir(&path).ok()?;
         let group = CpuQuota { root, path };
         files.iter().all(|(file, value)| fs::write(group.path.join(file), value).is_ok()).then_some(group)
