@@ -43,7 +43,8 @@ pub(crate) trait Conversation: std::fmt::Debug + Send {
     fn cut(&mut self) {}
 }
 
-/// How long the other side may be silent in an answer: it builds, starts servers and undoes in seconds.
+/// How long an answer may take of another side that says meanwhile that it is there: it builds, starts servers and
+/// undoes in seconds.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(120);
 
 /// The words for it.

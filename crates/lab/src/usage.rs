@@ -9,7 +9,7 @@ use linux::throttle::Throttled;
 use linux::{CpuSet, Files};
 use load::ThreadCost;
 use plan::Place;
-use record::{CardCounts, Counters, CpuTime, TrialRecord};
+use record::{CardCounts, Counters, CpuTime, TrialRecord, Void};
 use serde::{Deserialize, Serialize};
 
 use crate::card_look::CardLook;
@@ -64,6 +64,8 @@ pub(crate) struct Spent {
     pub(crate) counters: Counters,
     /// Why packets cannot have taken the path, in words.
     pub(crate) detour: Option<String>,
+    /// Why the trial does not count, if the machine kept the server from running.
+    pub(crate) void: Option<Void>,
 }
 
 impl CounterSnapshot {

@@ -11,7 +11,6 @@ use record::Void;
 use super::{AppliedPlan, BuiltTopology};
 use crate::traffic::{Traffic, TransferredAmounts};
 use crate::usage::{CounterSnapshot, Usage};
-use crate::void::stolen_from;
 use crate::{ByRole, LabError, NodeCpus};
 
 /// How long the end of a server may take to be known.
@@ -75,8 +74,7 @@ impl BuiltTopology {
         let spent = there.spent(&self.name, &work.server)?;
         usage.add_server(&spent);
         // Nothing else voids a trial for interruptions of the server's machine, which is not watched for stalls.
-        let stolen = stolen_from(&usage.server);
-        let far = spent.detour.map(|what| Void::PathChanged { what }).or(stolen);
+        let far = spent.detour.map(|what| Void::PathChanged { what }).or(spent.void);
         let here = match self.applied.changed()? {
             Some(what) => Some(what),
             None => self.strayed(&usage.traffic, &work.client),

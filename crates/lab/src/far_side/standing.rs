@@ -17,6 +17,7 @@ use crate::server::{Server, ServerChoice, ServerSetup};
 use crate::topology::Half;
 use crate::traffic::TransferredAmounts;
 use crate::usage::{CounterSnapshot, Spent};
+use crate::void::{stolen_from, throttled};
 use crate::{LabError, NodeCpus, Shape, Topology, cards, side_settings};
 
 /// What is the same for all halves of a race.
@@ -41,6 +42,9 @@ pub(super) struct Standing {
     applied: AppliedPlan,
     half: Half,
     server: Option<Server>,
+    /// How many CPUs it is to use.
+    server_cpus: usize,
+    /// Those whose time is counted.
     cpus: NodeCpus,
     before: Option<CounterSnapshot>,
 }
@@ -57,7 +61,8 @@ impl Standing {
         let dir = dir.join(slug(&order.candidate));
         let applied = AppliedPlan::begin(&order.candidate, &shape.prefix, &dir, |_| Ok(()))?;
         let cpus = NodeCpus { client: CpuSet::default(), server: staff.counted.clone() };
-        let mut standing = Standing { applied, half, server: None, cpus, before: None };
+        let server_cpus = staff.cpus.len();
+        let mut standing = Standing { applied, half, server: None, server_cpus, cpus, before: None };
         standing.set_up(&order.candidate, &shape, &nodes.server)?;
         let setup = ServerSetup {
             candidate: &order.candidate,
@@ -122,7 +127,8 @@ impl Standing {
             Some(what) => Some(what),
             None => usage.traffic.detour(&self.half.traces, work).map(|what| self.applied.for_readers(&what)),
         };
-        Ok(Spent { cpus: usage.server, counters: usage.counters, detour })
+        let void = throttled(&usage, self.server_cpus).or_else(|| stolen_from(&usage.server));
+        Ok(Spent { cpus: usage.server, counters: usage.counters, detour, void })
     }
 
     fn undo(&mut self) -> Result<Vec<String>, LabError> {

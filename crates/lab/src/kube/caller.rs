@@ -8,7 +8,7 @@ use linux::cpu::Scheduling;
 use load::{Client, Pool, Target};
 use record::{Void, Workload};
 
-use super::protocol::{Answer, SpentInPod, Task};
+use super::protocol::{Answer, Task};
 use super::talk::{READY, Talk};
 use crate::pools::{Opening, Pools};
 use crate::traffic::TransferredAmounts;
@@ -136,13 +136,12 @@ impl Subject for Asking<'_, '_> {
     ) -> Result<(Usage, Option<Void>), LabError> {
         let counted = NodeCpus { client: linux::cpu::online()?, server: CpuSet::default() };
         let mut usage = CounterSnapshot::here()?.since(before, &counted);
-        let Answer::Spent(there) = self.talk.ask(Task::Spent)? else {
+        let Answer::Spent(spent) = self.talk.ask(Task::Spent)? else {
             let what = "the server's pod does not say what a trial cost".to_owned();
             return Err(LabError::Broken { candidate: self.caller.candidate.clone(), what });
         };
-        let SpentInPod { spent, void } = *there;
         let own = usage.client.iter().filter(|(cpu, _)| self.caller.cpus.contains(**cpu));
-        let void = void.or_else(|| throttled(&usage, self.caller.cpus.len()));
+        let void = spent.void.clone().or_else(|| throttled(&usage, self.caller.cpus.len()));
         let void = void.or_else(|| stolen_from(&own.map(|(cpu, time)| (*cpu, *time)).collect()));
         usage.add_server(&spent);
         Ok((usage, void))
@@ -183,9 +182,10 @@ mod tests {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
             let Ok(PodMessage::Ask(task)) = serde_json::from_slice(line) else { return Ok(line.len()) };
             self.heard.push((task.clone(), self.requests.load(Ordering::Relaxed)));
-            let spent = Spent { cpus: BTreeMap::new(), counters: Counters::default(), detour: None };
+            let spent =
+                Spent { cpus: BTreeMap::new(), counters: Counters::default(), detour: None, void: None };
             let answer = match task {
-                Task::Spent => Answer::Spent(Box::new(SpentInPod { spent, void: None })),
+                Task::Spent => Answer::Spent(Box::new(spent)),
                 _ => Answer::Done,
             };
             thread::sleep(self.takes);

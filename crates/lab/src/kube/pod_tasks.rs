@@ -15,7 +15,7 @@ use linux::throttle::Throttled;
 use record::Capacity;
 
 use super::caller::Caller;
-use super::protocol::{Answer, Call, PodFacts, PodMessage, Serve, SpentInPod, Task, Workers};
+use super::protocol::{Answer, Call, PodFacts, PodMessage, Serve, Task, Workers};
 use super::serving::Serving;
 use super::talk::{READY, Talk};
 use crate::capacity::capacity;
@@ -163,10 +163,9 @@ impl TaskState {
         let usage = now.since(&before, &counted);
         // The others' time is part of the cost, but says nothing of whether the server ran.
         let own = usage.server.iter().filter(|(cpu, _)| self.cpus.contains(**cpu));
-        let void = stolen_from(&own.map(|(cpu, time)| (*cpu, *time)).collect());
-        let void = throttled(&usage, self.cpus.len()).or(void);
-        let spent = Spent { cpus: usage.server, counters: usage.counters, detour: None };
-        let spent = SpentInPod { spent, void };
+        let own = own.map(|(cpu, time)| (*cpu, *time)).collect();
+        let void = throttled(&usage, self.cpus.len()).or_else(|| stolen_from(&own));
+        let spent = Spent { cpus: usage.server, counters: usage.counters, detour: None, void };
         Ok(Answer::Spent(Box::new(spent)))
     }
 

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use record::{Capacity, Load, Machine, TrialRecord, Void, Workload};
+use record::{Capacity, Load, Machine, TrialRecord, Workload};
 use serde::{Deserialize, Serialize};
 
 use crate::remote::Failed;
@@ -108,17 +108,9 @@ pub(super) enum Answer {
     Capacity(Box<Capacity>),
     Trial(Box<TrialRecord>),
     KeptOut(bool),
-    Spent(Box<SpentInPod>),
+    Spent(Box<Spent>),
     /// It could not be done.
     Failed(Failed),
-}
-
-/// What a trial cost at the server.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct SpentInPod {
-    pub(super) spent: Spent,
-    /// Why it does not count, if the hypervisor took the server's CPUs.
-    pub(super) void: Option<Void>,
 }
 
 /// What a pod sees of its node.

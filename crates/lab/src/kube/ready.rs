@@ -79,14 +79,16 @@ pub(super) fn await_each(
 
 /// Why the pod of a Job is not there, which the cluster makes by itself and says in an event of the Job's.
 fn why_unborn(kubectl: &Kubectl, namespace: &str) -> String {
-    let of_jobs = "--field-selector=involvedObject.kind=Job,reason=FailedCreate";
+    let of_job =
+        format!("--field-selector=involvedObject.kind=Job,involvedObject.name={LEASE},reason=FailedCreate");
     // Reading events is no right that a race needs.
-    let events = kubectl.get(&["events", "--namespace", namespace, of_jobs]).unwrap_or_default();
+    let events = kubectl.get(&["events", "--namespace", namespace, &of_job]).unwrap_or_default();
     unborn(events["items"].as_array().map_or(&[], Vec::as_slice))
 }
 
 fn unborn(events: &[Value]) -> String {
-    let last = events.iter().filter_map(|event| event["message"].as_str()).next_back();
+    let last = events.iter().max_by_key(|event| event["lastTimestamp"].as_str());
+    let last = last.and_then(|event| event["message"].as_str());
     let why = last.map_or_else(
         || "a quota, a limit or a policy of the namespace may refuse it (kubectl get events)".to_owned(),
         |message| format!("the cluster says: {message}"),
@@ -282,7 +284,10 @@ mod tests {
 
     #[test]
     fn a_pod_that_may_not_begin_has_the_reason_from_its_job() {
-        let events = [json!({ "message": "pods \"a\" is forbidden: exceeded quota: team" })];
+        let events = [
+            json!({ "lastTimestamp": "2026-11-30T10:00:02Z", "message": "pods \"a\" is forbidden: exceeded quota: team" }),
+            json!({ "lastTimestamp": "2026-11-30T10:00:01Z", "message": "an earlier race's" }),
+        ];
         let said = unborn(&events);
         assert!(
             said.ends_with("has no pod: the cluster says: pods \"a\" is forbidden: exceeded quota: team")

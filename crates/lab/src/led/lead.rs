@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linux::CpuSet;
 use linux::cpu::Scheduling;
@@ -243,9 +243,10 @@ impl Relayed {
 
     /// The way to a process there that was started anew.
     fn again(&self) -> Result<Relayed, LabError> {
+        let deadline = Instant::now() + ANSWER_MAX;
         let started = self.line(format_args!("{AGAIN}{}", self.number)).and_then(|()| {
             loop {
-                let answer = self.answer(ANSWER_MAX)?;
+                let answer = self.answer(deadline.saturating_duration_since(Instant::now()))?;
                 if answer == STARTED {
                     return Ok(());
                 }

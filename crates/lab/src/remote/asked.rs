@@ -189,7 +189,9 @@ pub(crate) fn next_answer(
         if left.is_zero() {
             return Err(silent(limit));
         }
-        let said = channel.hear(left.min(SILENCE_MAX))?;
+        // One that says to the end that it is there has not answered for all of the time.
+        let heard = channel.hear(left.min(SILENCE_MAX));
+        let said = heard.map_err(|why| if Instant::now() < deadline { why } else { silent(limit) })?;
         if !said.is_empty() {
             return Ok(said);
         }

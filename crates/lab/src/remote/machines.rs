@@ -229,18 +229,19 @@ impl Machines {
         heard.into_iter().collect()
     }
 
-    /// Lets all look at a candidate's counters, and the clients at their clocks, before the measured part of a trial.
+    /// Lets the clients look at their clocks, and all at a candidate's counters, before the measured part of a trial.
     ///
     /// # Errors
     /// [`LabError::ClientLost`]; of the server's machine any.
     pub(crate) fn count(&self, candidate: &str) -> Result<(), LabError> {
+        // Before the looks: what is counted is to be the trial's.
+        self.clients.iter().try_for_each(|client| client.compare_clocks(candidate))?;
         self.server.begin_count(candidate);
         self.clients.iter().for_each(|client| client.begin_count(candidate));
         let counted = self.server.counted(candidate);
         let clients: Vec<Result<(), LabError>> =
             self.clients.iter().map(|client| client.counted(candidate)).collect();
-        counted.and_then(|()| clients.into_iter().collect::<Result<(), LabError>>())?;
-        self.clients.iter().try_for_each(|client| client.compare_clocks(candidate))
+        counted.and_then(|()| clients.into_iter().collect())
     }
 
     /// What has happened on the server's machine since.
