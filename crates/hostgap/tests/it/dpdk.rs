@@ -133,10 +133,14 @@ fn a_switch_that_takes_long_to_call_its_server_is_waited_for() {
     // It calls once a second: most likely not yet.
     let serves = || sandbox.processes().iter().any(|line| line.contains(" --vhost-user "));
     until("the server runs", serves);
-    let switches = std::fs::read_dir(sandbox.in_run("hostgap-ovs")).unwrap();
     let pid_of =
         |dir: PathBuf| std::fs::read_to_string(dir.join("ovs-vswitchd.pid")).ok()?.trim().parse().ok();
-    let pids: Vec<u32> = switches.filter_map(|dir| pid_of(dir.unwrap().path())).collect();
+    let switches = || -> Vec<u32> {
+        let switches = std::fs::read_dir(sandbox.in_run("hostgap-ovs")).into_iter().flatten();
+        switches.filter_map(|dir| pid_of(dir.unwrap().path())).collect()
+    };
+    until("the switch runs", || !switches().is_empty());
+    let pids = switches();
     pids.iter().for_each(|pid| kill(*pid, Signal::STOP));
     // Longer than a server on a link is waited for.
     std::thread::sleep(Duration::from_secs(8));
