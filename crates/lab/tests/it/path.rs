@@ -116,22 +116,26 @@ pub(crate) fn changed(race: &record::RaceRecord) -> Vec<(String, String)> {
     changes.collect()
 }
 
-/// A quota stops all threads of a race for most of each period of 100 ms.
+/// From the first trial on, a quota leaves the generator a fraction of what it needs at any rate.
 #[test]
 fn what_a_quota_stopped_does_not_count() {
-    let Some(quota) = CpuQuota::new(10) else {
+    let Some(quota) = CpuQuota::new(2) else {
         return testkit::skip("no hierarchy of control groups has the cpu controller");
     };
     let mut ground = Ground::new(&["host"]);
     (ground.experiment.rounds, ground.experiment.builds) = (1, 1);
-    quota.take(std::process::id());
-    let raced = std::panic::catch_unwind(AssertUnwindSafe(|| ground.run(&mut |_| {})));
+    let raced = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        ground.run(&mut |event| {
+            if matches!(event, Event::Loads(_)) {
+                quota.take(std::process::id());
+            }
+        })
+    }));
     quota.let_go(std::process::id());
-    let (finished, race) = raced.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    finished.unwrap();
+    // The race may end without a trial that counts.
+    let (_, race) = raced.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     let voids: Vec<_> = race.rounds.iter().flat_map(|round| &round.trials).map(|trial| &trial.void).collect();
     assert!(voids.iter().any(|void| matches!(void, Some(Void::Throttled { .. }))), "{voids:?}");
-    assert!(voids.iter().all(|void| void.is_some()), "{voids:?}");
 }
 
 /// Streams and downloads between two nodes have a test of their own with the same check.
