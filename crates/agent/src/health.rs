@@ -207,7 +207,7 @@ async fn healthz(State(Health(known)): State<Health>) -> impl IntoResponse {
         true => (StatusCode::OK, "ok\n".to_owned()),
         false => (
             StatusCode::SERVICE_UNAVAILABLE,
-            format!("the last look at the node ended {} s ago\n", since.as_secs()),
+            format!("the node was last compared {} s ago\n", since.as_secs()),
         ),
     }
 }
@@ -232,7 +232,7 @@ async fn status(State(Health(known)): State<Health>) -> impl IntoResponse {
     match text.is_empty() {
         false => (StatusCode::OK, [(CONTENT_TYPE, "application/json")], text),
         true => {
-            let why = "this agent has not looked at the node yet\n".to_owned();
+            let why = "this agent has not compared the node yet\n".to_owned();
             (StatusCode::SERVICE_UNAVAILABLE, [(CONTENT_TYPE, "text/plain; charset=utf-8")], why)
         }
     }

@@ -307,7 +307,10 @@ impl KeptNode {
             }
             (Err(Undecided::Network(why)), Some(last)) => {
                 let last = last.clone();
-                self.reasons.say_if_new("configuration", Some(&format!("{why}; what it said before holds")));
+                self.reasons.say_if_new(
+                    "configuration",
+                    Some(&format!("{why}; the previous configuration stays in force")),
+                );
                 Ok(last)
             }
             (Err(why), _) => Err(why),
@@ -350,7 +353,7 @@ impl KeptNode {
         let conf = self.settings.pods(&self.home, &snapshot.own, network, wanted.mtu, wire);
         let kept = conf.mtu.filter(|mtu| *mtu != wanted.mtu).map(|mtu| {
             format!(
-                "new pods get {mtu} bytes, the MTU of what the attached ones share, and {} when those are gone",
+                "new pods get {mtu} bytes, the MTU of the network's attached pods, and {} when those are gone",
                 wanted.mtu
             )
         });

@@ -89,7 +89,7 @@ impl NodeKey {
         let file = self.file.display();
         self.is_lost().then(|| {
             format!(
-                "{file} is gone; this agent goes on with the key that was in it, and the next one makes another"
+                "{file} is gone; this agent keeps using the key that was in it, and the next agent makes another"
             )
         })
     }

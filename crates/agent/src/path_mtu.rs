@@ -72,7 +72,7 @@ pub(crate) fn search(targets: &Targets) -> PathMtus {
 /// Without it the ways of that family count as carrying what their link does.
 fn open(is_v6: bool) -> Option<EchoSocket> {
     let socket = EchoSocket::open(is_v6);
-    socket.inspect_err(|why| warn!("what the ways to other nodes carry is not searched: {why}")).ok()
+    socket.inspect_err(|why| warn!("path MTUs to other nodes are not measured: {why}")).ok()
 }
 
 struct Sockets {

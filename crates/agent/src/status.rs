@@ -244,13 +244,9 @@ impl TunnelOffload {
     pub fn words(&self) -> String {
         match (self.fault, self.is_whole, &self.why_not) {
             (Some(fault), _, _) => fault.words().to_owned(),
-            (None, true, _) => "what the card does for it arrives".to_owned(),
-            (None, false, None) => {
-                "no node has answered yet, so nothing is known of what the card does for it".to_owned()
-            }
-            (None, false, Some(why)) => {
-                format!("no node could be asked what arrives of the card's packets: {why}")
-            }
+            (None, true, _) => "offloads work".to_owned(),
+            (None, false, None) => "offloads not tested yet: no node has answered".to_owned(),
+            (None, false, Some(why)) => format!("offloads could not be tested: {why}"),
         }
     }
 }

@@ -90,14 +90,14 @@ pub(crate) struct Args {
     /// The number of rounds: how often each candidate is visited [default: 24, on 12 builds].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: Option<u32>,
-    /// End when every candidate is decided: known to so much against the host (3%, p50:2%, p99.9:10%, req/s:1%),
-    /// or found to differ.
+    /// End when every candidate is decided: its ratio to the host is known to this precision (3%, p50:2%, p99.9:10%,
+    /// req/s:1%), or it is found to differ.
     #[arg(long, value_name = "PRECISION", conflicts_with_all = ["duration", "rounds"], long_help = UNTIL)]
     until: Option<Until>,
     /// The most time that a race with --until takes (90s, 6m) [default: 6m].
     #[arg(long, value_name = "TIME", conflicts_with_all = ["duration", "rounds"])]
     budget: Option<String>,
-    /// Permanent connections of the client [default: 32; of other workloads than http see docs/workloads.md].
+    /// Permanent connections of the client [default: 32; for other workloads than http see docs/workloads.md].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     connections: Option<u32>,
     /// The workload: http, connect, grpc, download, tcp-rr, udp-rr, verbs, tcp-stream, udp-stream or packets
@@ -122,7 +122,7 @@ pub(crate) struct Args {
     objects: Option<u32>,
     /// Sizes of the answer's body, joined by commas (100,4k); each is a load of its own. For download the size of an
     /// object, for grpc, tcp-rr, udp-rr and verbs of request and answer, for streams of a write or packet, for packets
-    /// of a frame [default: 100; of other workloads than http see docs/workloads.md].
+    /// of a frame [default: 100; for other workloads than http see docs/workloads.md].
     #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     body: Vec<String>,
     /// The seed for the order of trials and for the resampling.
@@ -131,8 +131,8 @@ pub(crate) struct Args {
     /// Take about 40 seconds instead of two to three minutes; with a file, apply its `[quick]` table.
     #[arg(long, conflicts_with_all = ["duration", "rounds"])]
     quick: bool,
-    /// The server (auto is nginx if it is installed, else hostgap's own responder); and, given once more as an address
-    /// of ssh (ssh://root@b:22), the machine on which it is (docs/machines.md).
+    /// The server's program (auto is nginx if it is installed, otherwise hostgap's own responder). Given again, an ssh
+    /// address (ssh://root@b:22): the machine that it runs on (docs/machines.md).
     #[arg(long, value_name = "auto|nginx|hostgap|ssh://…", value_parser = machines::server_arg)]
     server: Vec<ServerArg>,
     #[command(flatten)]
@@ -190,10 +190,10 @@ or a difference was found. 3% or ±3% means p99 at rates and req/s in the closed
 statistic: p50:2%, p99.9:10%, typical-p99:5% (of a typical slice), req/s:1%. That statistic then also decides first, \
 and loads that do not have it are only visited until the first look.
 
-The race is looked at after 4, 5, 6, 7, 8, 10, 12, 15, … builds. Who is decided leaves, and the rounds go to the \
-others; the host and its control stay. Intervals are wider for being looked at often, so that they still hold the truth \
-in 95 % of races (docs/method.md). The race has as many builds as it needs and --budget allows; at its end it says what \
-another minute would bring.";
+The race is checked after 4, 5, 6, 7, 8, 10, 12, 15, … builds. A candidate that is decided leaves, and its rounds go to \
+the others; the host and its control stay. Intervals are wider because of the checks, so that they still cover the true \
+ratio in 95 % of races (docs/method.md). The race has as many builds as it needs and --budget allows; at its end it says \
+what another minute would bring.";
 
 /// The record's file name in its directory.
 const RECORD: &str = "race.jsonl";

@@ -110,8 +110,7 @@ struct StackArgs {
     /// The most bytes of a packet on that port, without its Ethernet header.
     #[arg(long, value_name = "BYTES", default_value_t = 1500, requires = "vhost_user")]
     mtu: u32,
-    /// The RDMA device by which messages for verbs: addresses come and go. With --wait spin threads look for them
-    /// and are not woken.
+    /// The RDMA device for verbs: addresses. With --wait spin, threads poll for messages and are not woken.
     #[arg(long, value_name = "DEVICE")]
     rdma: Option<RdmaName>,
 }

@@ -117,7 +117,7 @@ impl ClaimsFile {
             Unsealed::File(source) => unusable("read", path)(source),
             Unsealed::Damaged(why) => StepError::Refused {
                 why: format!(
-                    "{} says who shares what, and is damaged: {why}; without the file, what was shared stays as it is",
+                    "the list of claims {} is damaged: {why}; if you delete it, shared values are not restored",
                     path.display()
                 ),
             },

@@ -143,7 +143,7 @@ impl Run<'_> {
         for past in left {
             let why = &unknown[&past.intent.seq];
             self.note_staying(&past.intent.placed, why);
-            self.fail_all(vec![past], &format!("{why}; it is not undone before it is known who uses it"));
+            self.fail_all(vec![past], &format!("{why}; it is not undone, because it may still be in use"));
         }
         known
     }

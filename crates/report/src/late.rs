@@ -148,7 +148,7 @@ pub(crate) fn notes(candidate: &LateAnswers) -> Vec<String> {
     }
     if !candidate.missing.is_empty() {
         let missing = candidate.missing.join(", ");
-        list.push(format!("this kernel lacks {missing}: what they show is not claimed"));
+        list.push(format!("this kernel lacks {missing}, so causes that need them are not reported"));
     }
     list
 }

@@ -57,7 +57,7 @@ pub struct ComparisonExit {
     pub why: Leaving,
     /// Builds that it raced in.
     pub builds: u32,
-    /// The level of its intervals, 0 to 1. They hold the truth in 95 % of all races, looks included.
+    /// The level of its intervals, 0 to 1. They cover the true ratio in 95 % of all races, looks included.
     pub level: f64,
     /// The statistic that was to be known; `None` where nothing was asked of this load, and where it is past capacity.
     pub statistic: Option<&'static str>,

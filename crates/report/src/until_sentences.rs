@@ -75,8 +75,8 @@ fn levels(of: &Pursued) -> Option<String> {
     let end = of.comparisons.iter().find(|one| one.why != Leaving::Different);
     let end = end.map(|one| format!(", {} for all others", figures::level(one.level, 1))).unwrap_or_default();
     Some(format!(
-        "looked at after {} builds; intervals allow for that and hold the truth in 95 % of races: {early} for a \
-         difference found at a look{end}",
+        "looked at after {} builds; intervals allow for that and cover the true ratio in 95 % of races: {early} for \
+         a difference found at a look{end}",
         builds.join(", ")
     ))
 }

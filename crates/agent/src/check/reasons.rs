@@ -58,15 +58,11 @@ pub(super) fn of_lease(peer: &PeerStatus) -> Option<Reason> {
 /// What is wrong on this node for every peer.
 pub(super) fn here(status: &Status, families: &BTreeSet<Family>) -> Result<Vec<Reason>, CheckError> {
     let mut reasons = Vec::new();
-    reasons.extend(status.undecided.as_ref().map(|why| {
-        Reason {
-            kind: ReasonKind::Undecided,
-            family: None,
-            seen: format!("the agent says of this node: {why}"),
-            follows:
-                "there may be nodes of which it does not know, and what it has made for others may be old"
-                    .to_owned(),
-        }
+    reasons.extend(status.undecided.as_ref().map(|why| Reason {
+        kind: ReasonKind::Undecided,
+        family: None,
+        seen: format!("the agent reports for this node: {why}"),
+        follows: "it may not know all nodes, and its routes to the others may be out of date".to_owned(),
     }));
     for family in families {
         let key = forwarding(*family);
@@ -76,7 +72,7 @@ pub(super) fn here(status: &Status, families: &BTreeSet<Family>) -> Result<Vec<R
                 family: Some(word(*family)),
                 seen: format!("{} is 0 on this node, and pods are attached to it", dotted(key)),
                 follows: format!(
-                    "what its pods send goes nowhere: sysctl -w {}=1, and find who has set it",
+                    "packets of its pods are not forwarded: sysctl -w {}=1, and find the program that set it to 0",
                     dotted(key)
                 ),
             });

@@ -45,7 +45,7 @@ pub(super) const CASES: &[Case] = &[
         demand: Demand::Should,
         ..Case::must(
             "error-object",
-            "who fails prints an error object in the version that it was asked in",
+            "on failure the plugin prints an error object in the requested version",
             CODES,
             "Plugins should output a JSON object with the following keys if they encounter an error:",
             error_object,

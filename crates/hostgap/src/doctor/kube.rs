@@ -38,9 +38,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let seen = &diagnoses.seen;
     let warned = seen.iter().filter(|one| one.warnings().is_some_and(|count| count > 0)).count();
     if seen.iter().any(|one| one.printed.is_err() || one.is_blind()) {
-        output::aside(
-            "hostgap: the diagnosis is not complete; above stands which nodes it says nothing about",
-        );
+        output::aside("hostgap: the diagnosis is not complete; the nodes that are missing are listed above");
         return Ok(ExitCode::from(exit::INVALID));
     }
     if args.strict && warned > 0 {

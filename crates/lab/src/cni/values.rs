@@ -94,7 +94,7 @@ fn check_text(text: &str) -> Result<(), String> {
         if !name.is_some_and(|name| NAMES.contains(&name)) {
             let what = name.map_or_else(|| format!("${{{rest}"), mark);
             let known = NAMES.map(mark).join(", ");
-            return Err(format!("`{what}` in {text:?} stands for nothing; {known} do"));
+            return Err(format!("`{what}` in {text:?} is no placeholder; {known} are"));
         }
     }
     Ok(())

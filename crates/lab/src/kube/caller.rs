@@ -137,7 +137,7 @@ impl Subject for Asking<'_, '_> {
         let counted = NodeCpus { client: linux::cpu::online()?, server: CpuSet::default() };
         let mut usage = CounterSnapshot::here()?.since(before, &counted);
         let Answer::Spent(spent) = self.talk.ask(Task::Spent)? else {
-            let what = "the server's pod does not say what a trial cost".to_owned();
+            let what = "the server's pod did not report the cost of a trial".to_owned();
             return Err(LabError::Broken { candidate: self.caller.candidate.clone(), what });
         };
         let own = usage.client.iter().filter(|(cpu, _)| self.caller.cpus.contains(**cpu));

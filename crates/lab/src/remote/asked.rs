@@ -215,7 +215,7 @@ pub(crate) fn first_answer(
             return Ok((said, reply));
         }
     }
-    Err(format!("it gives no answer to what it is asked, but {said:?}"))
+    Err(format!("it answered {said:?} to the request"))
 }
 
 /// At most so many lines.

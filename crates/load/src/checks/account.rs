@@ -191,7 +191,7 @@ fn broken(outcome: &Outcome) -> &'static str {
             "the server sends more than it was asked for; --response-bytes says how much that is"
         }
         Some(most) if most == garbled => {
-            "what came was no answer to what was asked; see what the server speaks"
+            "the bytes received are no answer in this protocol; check the server's protocol"
         }
         Some(most) if most == faults.timeout => "the server did not answer in time; see the server's own log",
         Some(_) => "see the server's own log",

@@ -196,8 +196,8 @@ fn noise_line(noise: &Noise, measure: Measure, over: &str, levels: &str) -> Stri
     )
 }
 
-/// "; so is what an interval at 99.3 % leaves open (the table's are at 95 %)". Empty where the table has the intervals
-/// of the tests, as of a single one.
+/// "; so is a ratio whose 99.3 % interval contains 1 (the table's are at 95 %)". Empty where the table has the
+/// intervals of the tests, as of a single one.
 fn levels(summary: &Summary, load: usize, racing: &[(&Candidate, &RateSummary)]) -> String {
     let contenders = racing.iter().filter(|(candidate, _)| candidate.role == Role::Contender);
     let Some(tested) = figures::level_range(contenders.filter_map(|(_, rate)| rate.level)) else {
@@ -208,7 +208,7 @@ fn levels(summary: &Summary, load: usize, racing: &[(&Candidate, &RateSummary)])
         return String::new();
     }
     let looks = if summary.until.is_some() { ", as the race was looked at" } else { "" };
-    format!("; so is what an interval at {tested} leaves open (the table's are at {shown}{looks})")
+    format!("; so is a ratio whose {tested} interval contains 1 (the table's are at {shown}{looks})")
 }
 
 /// How much of the time is left out for stalls of the machine, and what p99 would be with it.

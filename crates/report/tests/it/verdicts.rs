@@ -398,7 +398,7 @@ fn the_sentence_knows_a_median_no_better_than_the_test_did() {
 fn the_noise_is_shown_with_the_level_that_verdicts_take() {
     let text = table(&analyse(&eventful()), Style { colour: false, width: 140 });
     // Two rates with two tests each, p99 and p50, and a closed loop with one.
-    let expected = "Less than that is indistinguishable; so is what an interval at 99 % leaves open (the table's are at 95 %).";
+    let expected = "Less than that is indistinguishable; so is a ratio whose 99 % interval contains 1 (the table's are at 95 %).";
     assert_eq!(text.matches(expected).count(), 3, "{text}");
 }
 

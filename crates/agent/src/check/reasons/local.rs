@@ -152,7 +152,7 @@ impl Findings<'_> {
             return Ok(None);
         }
         let seen = format!(
-            "the route {} stands, and the kernel chooses another one for {address}: {}",
+            "the route {} exists, but the kernel uses another one for {address}: {}",
             wanted(route),
             scene.words(&chosen)
         );

@@ -119,11 +119,11 @@ impl Findings<'_> {
         let follows = match (self.target.by.as_str(), end) {
             (VXLAN, Some(end)) => format!(
                 "UDP port {} is dropped on the way or on {peer} (a firewall, a security group), or {peer}'s end of the \
-                 tunnel is not there: look there, `hostgap agent status`",
+                 tunnel is not there: run `hostgap agent status` there",
                 end.port
             ),
             _ => format!(
-                "{peer} has no tunnel device, or drops what comes for it: look there, `hostgap agent status`"
+                "{peer} has no tunnel device, or drops packets to it: run `hostgap agent status` there"
             ),
         };
         Ok(self.reason(ReasonKind::TunnelSilent, seen, follows))
@@ -169,7 +169,7 @@ impl Findings<'_> {
         }
         let answers = self.target.tunnel.map_or(self.to(self.target.node), |tunnel| self.to(tunnel));
         let seen = format!(
-            "{answers} answers, and nothing comes back of what {} is to forward to its pods ({})",
+            "{answers} answers, but packets that {} is to forward to its pods ({}) get no answer",
             self.peer, self.target.pods_net
         );
         Ok(self.reason(ReasonKind::PodsSilent, seen, self.where_to_look()))
@@ -181,8 +181,7 @@ impl Findings<'_> {
         }
         let source = scene.own_address(self.target.family).map(|own| own.to_string()).unwrap_or_default();
         let seen = format!(
-            "{} forwards what comes from this node, and nothing comes back of what comes from {source}, an address of its \
-             pods",
+            "{} forwards packets from this node, but packets from {source}, an address of its pods, get no answer",
             self.peer
         );
         let follows = format!(

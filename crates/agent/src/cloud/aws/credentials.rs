@@ -88,7 +88,7 @@ pub(super) async fn of_role(metadata: &Metadata, http: &mut Client) -> Result<Cr
 fn read(role: &str, answer: &str) -> Result<Credentials, String> {
     // No word of the answer is repeated: it has secrets.
     let answer: RoleAnswer = serde_json::from_str(answer)
-        .map_err(|_| format!("what the metadata service says of role {role} makes no sense"))?;
+        .map_err(|_| format!("the metadata service's answer for role {role} is malformed"))?;
     match answer {
         RoleAnswer { code, access_key_id: Some(id), secret_access_key: Some(secret), token, expiration }
             if code == "Success" =>

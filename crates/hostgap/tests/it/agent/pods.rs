@@ -240,7 +240,7 @@ fn a_wire_that_gets_another_mtu_leaves_the_node_ready_while_a_pod_stands() {
     mtu_of_node(1600);
     assert_eq!(nodes.configuration("a", &agent)["mtu"], 1500);
     let log = std::fs::read_to_string(&agent.log).unwrap();
-    assert!(log.contains("new pods get 1500 bytes, the MTU of what the attached ones share"), "{log}");
+    assert!(log.contains("new pods get 1500 bytes, the MTU of the network's attached pods"), "{log}");
     nodes.call("ADD", "a", "two", &nodes.configuration("a", &agent));
     // The next agent begins beside the pods.
     let (waiting, probe) = nodes.start_waiting("a", &bridge);
