@@ -1,9 +1,10 @@
 //! The calls of the API server that are made: a list of objects in pages, a watch, and a patch of this node.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::Stream;
@@ -24,6 +25,7 @@ use tower::util::MapResponseLayer;
 use super::annotations::Changes;
 use super::kind::{Kind, Object};
 use super::node::{NETWORK_UNAVAILABLE, NODES};
+use crate::backoff::jittered;
 
 /// The name of the program that has written a field, as the API server notes it.
 const FIELD_MANAGER: &str = "hostgap";
@@ -45,12 +47,16 @@ pub(super) enum Failure {
     Unasked(String),
     /// It does not answer, at the address that was called, if that is one and no name.
     Silent(String, Option<SocketAddr>),
+    /// Its answer has not come to an end: it may be too long for the API server or for the way to it. With the address
+    /// that was called, if not even the beginning came.
+    Unfinished(String, Option<SocketAddr>),
     /// The API server refuses.
     Refused(String),
     /// The API server has too much to do, and says after which time to ask again.
     Busy(String, Duration),
     /// The API server does not know the version that is asked for: it has not come up to it, or its store was put back.
-    Behind(String),
+    /// It may say after which time to ask again.
+    Behind(String, Duration),
     /// What it answers is not of the form that it should have.
     Garbled(String),
 }
@@ -62,22 +68,24 @@ impl Failure {
             Failure::Expired => "its version is forgotten".to_owned(),
             Failure::Unasked(why)
             | Failure::Silent(why, _)
+            | Failure::Unfinished(why, _)
             | Failure::Refused(why)
             | Failure::Busy(why, _)
-            | Failure::Behind(why)
+            | Failure::Behind(why, _)
             | Failure::Garbled(why) => why,
         }
     }
 
-    /// How long it is not to be asked again.
+    /// How long it is not to be asked again: a random time from what the API server says to twice that, since it says the
+    /// same to all nodes.
     pub(super) fn after(&self) -> Duration {
         match self {
-            Failure::Busy(_, after) => *after,
+            Failure::Busy(_, after) | Failure::Behind(_, after) => jittered(*after * 2),
             Failure::Expired
             | Failure::Unasked(_)
             | Failure::Silent(..)
+            | Failure::Unfinished(..)
             | Failure::Refused(_)
-            | Failure::Behind(_)
             | Failure::Garbled(_) => Duration::ZERO,
         }
     }
@@ -120,8 +128,16 @@ pub(super) struct Api {
     server: String,
     /// The same, if that is an address.
     at: Option<SocketAddr>,
-    /// After how many seconds it was last asked to be asked again; 0: it was not.
-    after_s: Arc<AtomicU64>,
+    heard: Arc<Heard>,
+}
+
+/// What was heard of the answer to the last call, as soon as it began: of one that does not end, or is an error, the
+/// client gives neither.
+#[derive(Debug, Default)]
+struct Heard {
+    has_begun: AtomicBool,
+    /// After how many seconds the API server is to be asked again; 0: it does not say.
+    after_s: AtomicU64,
 }
 
 impl Api {
@@ -140,17 +156,17 @@ impl Api {
         config.default_retry = false;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let at = address(&config.cluster_url);
-        let after_s = Arc::<AtomicU64>::default();
-        let said = Arc::clone(&after_s);
-        // Of an answer that is an error, what the client gives has no headers.
+        let heard = Arc::<Heard>::default();
+        let hearing = Arc::clone(&heard);
         let listen = MapResponseLayer::new(move |response: Response<_>| {
             let header = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
             let seconds = header.and_then(|text| text.parse().ok()).unwrap_or(0);
-            said.store(seconds, Ordering::Relaxed);
+            hearing.after_s.store(seconds, Ordering::Relaxed);
+            hearing.has_begun.store(true, Ordering::Relaxed);
             response
         });
         let builder = ClientBuilder::try_from(config).map_err(|error| Failure::Unasked(chain(&error)))?;
-        Ok(Api { client: builder.with_layer(&listen).build(), server, at, after_s })
+        Ok(Api { client: builder.with_layer(&listen).build(), server, at, heard })
     }
 
     /// A part of the list of all objects of a kind.
@@ -223,32 +239,41 @@ impl Api {
             kube::Error::Api(status) => {
                 let why = format!("{} answers {}: {}", self.server, status.code, status.message);
                 let causes = status.details.iter().flat_map(|details| &details.causes);
-                if causes.into_iter().any(|cause| cause.reason == TOO_NEW) {
-                    return Failure::Behind(why);
-                }
-                match self.after_s.swap(0, Ordering::Relaxed) {
-                    0 => return Failure::Refused(why),
-                    seconds => return Failure::Busy(why, AFTER_MAX.min(Duration::from_secs(seconds))),
-                }
+                let is_behind = causes.into_iter().any(|cause| cause.reason == TOO_NEW);
+                let after = Duration::from_secs(self.heard.after_s.swap(0, Ordering::Relaxed)).min(AFTER_MAX);
+                return match (is_behind, after.is_zero()) {
+                    (true, _) => Failure::Behind(why, after),
+                    (false, true) => Failure::Refused(why),
+                    (false, false) => Failure::Busy(why, after),
+                };
             }
-            kube::Error::SerdeError(error) => {
-                return Failure::Garbled(format!("{}: its answer cannot be read: {error}", self.server));
-            }
+            kube::Error::SerdeError(error) => return self.garbled(&error),
+            kube::Error::FromUtf8(error) => return self.garbled(&error),
             // What kube says itself of these two is only that it asked.
             kube::Error::Service(error) => format!("{}: {}", self.server, chain(&*error)),
             kube::Error::HyperError(error) => format!("{}: {}", self.server, chain(&error)),
             error => format!("{}: {}", self.server, chain(&error)),
         };
-        Failure::Silent(why, self.at)
+        if self.has_begun() { Failure::Unfinished(why, None) } else { Failure::Silent(why, self.at) }
+    }
+
+    fn garbled(&self, why: impl Display) -> Failure {
+        Failure::Garbled(format!("{}: its answer cannot be read: {why}", self.server))
+    }
+
+    fn has_begun(&self) -> bool {
+        self.heard.has_begun.load(Ordering::Relaxed)
     }
 
     async fn in_time<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+        self.heard.has_begun.store(false, Ordering::Relaxed);
         match timeout(ANSWER_TIME_MAX, call).await {
             Ok(answer) => answer.map_err(|error| self.failure(error)),
             Err(_) => {
                 let seconds = ANSWER_TIME_MAX.as_secs();
-                let why = format!("{} has not answered within {seconds} s", self.server);
-                Err(Failure::Silent(why, self.at))
+                let (how_far, at) = if self.has_begun() { (" to the end", None) } else { ("", self.at) };
+                let why = format!("{} has not answered{how_far} within {seconds} s", self.server);
+                Err(Failure::Unfinished(why, at))
             }
         }
     }
@@ -289,4 +314,59 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::source::kubernetes::service::EndpointSlice;
+
+    /// Why a list has no result from a server that answers a call with this, and hangs up.
+    async fn failure_of(answer: &'static str) -> (Failure, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let serve = async move {
+            let (mut call, _) = listener.accept().await.unwrap();
+            let mut asked = [0; 4096];
+            assert_ne!(call.read(&mut asked).await.unwrap(), 0);
+            call.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{ "name": "it", "cluster": { "server": format!("http://{at}") } }],
+            "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
+            "users": [{ "name": "it", "user": {} }],
+        });
+        std::fs::write(&kubeconfig, config.to_string()).unwrap();
+        let api = Api::connect(Some(&kubeconfig)).await.unwrap();
+        let (page, ()) = tokio::join!(api.list::<EndpointSlice>(Part::Page("")), serve);
+        (page.unwrap_err(), at)
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_cut_is_one_of_a_server_that_is_there() {
+        let (failure, at) = failure_of("").await;
+        assert!(matches!(failure, Failure::Silent(_, Some(called)) if called == at), "{failure:?}");
+        let (failure, _) = failure_of("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{").await;
+        assert!(matches!(failure, Failure::Unfinished(_, None)), "{failure:?}");
+    }
+
+    #[test]
+    fn a_time_that_all_nodes_are_told_is_spread() {
+        let second = Duration::from_secs(1);
+        for failure in [Failure::Busy(String::new(), second), Failure::Behind(String::new(), second)] {
+            let waits: BTreeSet<Duration> = (0..20).map(|_| failure.after()).collect();
+            assert!(
+                waits.len() > 1 && waits.iter().all(|wait| (second..=second * 2).contains(wait)),
+                "{waits:?}"
+            );
+        }
+    }
 }

@@ -173,7 +173,7 @@ impl<R: Kind, K> Follower<R, K> {
             let page = api.list::<R>(listing.next::<R>(known.as_ref())).await?;
             let Some(version) = listing.take(page, &self.keep) else { continue };
             let Listing { all, unread, objects, .. } = mem::take(listing);
-            *known = Some(Known { version: version.clone(), objects });
+            *known = Some(Known { version: version.clone(), objects, is_doubted: false });
             self.say_unread(&all, &unread);
             self.say(News::All(all)).await;
             return Ok(version);
@@ -199,11 +199,12 @@ impl<R: Kind, K> Follower<R, K> {
     async fn say_answered(&self, failure: &Failure) {
         let answered = match failure {
             Failure::Unasked(_) | Failure::Silent(_, None) => return,
-            Failure::Silent(_, Some(at)) => Err(*at),
+            Failure::Silent(_, Some(at)) | Failure::Unfinished(_, Some(at)) => Err(*at),
             Failure::Expired
+            | Failure::Unfinished(_, None)
             | Failure::Refused(_)
             | Failure::Busy(..)
-            | Failure::Behind(_)
+            | Failure::Behind(..)
             | Failure::Garbled(_) => Ok(()),
         };
         let _ = self.events.send(Event::Answered(R::NAME, answered)).await;
@@ -225,17 +226,28 @@ impl<K> Progress<K> {
     /// What follows from a failure for where to go on.
     fn note(&mut self, failure: &Failure) {
         match failure {
-            Failure::Unasked(_) | Failure::Silent(..) | Failure::Refused(_) | Failure::Busy(..) => {}
+            Failure::Unasked(_) | Failure::Silent(..) | Failure::Busy(..) => {}
+            Failure::Refused(_) => self.listing.note_refusal(),
+            // What was too much at once would be so again, and all nodes would ask for it: pages are less.
+            Failure::Unfinished(..) => {
+                if self.version.is_none() {
+                    self.known = None;
+                }
+            }
             // A token is forgotten as a version is. What a watch could not read would come first again, and nothing
             // behind it.
             Failure::Expired | Failure::Garbled(_) => {
                 self.listing = Listing::default();
                 if let (Some(version), Some(known)) = (self.version.take(), &mut self.known) {
-                    known.version = version;
+                    (known.version, known.is_doubted) = (version, false);
                 }
             }
-            // It may be that no API server will ever know it: their store was put back to an earlier state.
-            Failure::Behind(_) => self.known = None,
+            // One that lags comes up to it. If it does not, it may be that no API server will ever know it: their store
+            // was put back to an earlier state.
+            Failure::Behind(..) => {
+                self.known = self.known.take().filter(|known| !known.is_doubted);
+                self.known.iter_mut().for_each(|known| known.is_doubted = true);
+            }
         }
     }
 }

@@ -9,6 +9,10 @@ use super::kind::{Kind, Object};
 /// The most pages' worth of objects that are asked for at once, which is some 20 MB of text.
 const CACHED_PAGES_MAX: usize = 20;
 
+/// So often in a row the next page is asked for again, and then the first one. What is refused may be the token, which
+/// another API server does not take, or whose version a store that was put back does not know.
+const REFUSALS_MAX: u32 = 3;
+
 /// What a list is to have that is made in the place of an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Known {
@@ -16,6 +20,8 @@ pub(super) struct Known {
     pub(super) version: String,
     /// How many objects there were.
     pub(super) objects: usize,
+    /// An API server has not known the version.
+    pub(super) is_doubted: bool,
 }
 
 /// A list that is being read.
@@ -29,11 +35,13 @@ pub(super) struct Listing<K> {
     pub(super) objects: usize,
     /// Where the next page begins.
     token: String,
+    /// How often that page was refused.
+    refusals: u32,
 }
 
 impl<K> Default for Listing<K> {
     fn default() -> Listing<K> {
-        Listing { all: Vec::new(), unread: BTreeMap::new(), objects: 0, token: String::new() }
+        Listing { all: Vec::new(), unread: BTreeMap::new(), objects: 0, token: String::new(), refusals: 0 }
     }
 }
 
@@ -55,6 +63,7 @@ impl<K> Listing<K> {
         keep: impl Fn(Object<R>) -> Result<Option<K>, String>,
     ) -> Option<String> {
         self.objects += page.items.len();
+        self.refusals = 0;
         // What is kept of an object is a small part of it.
         for object in page.items {
             let name = object.name.clone();
@@ -65,5 +74,13 @@ impl<K> Listing<K> {
         }
         self.token = page.metadata.next;
         self.token.is_empty().then_some(page.metadata.resource_version)
+    }
+
+    /// The next page was refused.
+    pub(super) fn note_refusal(&mut self) {
+        self.refusals += 1;
+        if self.refusals == REFUSALS_MAX {
+            *self = Listing::default();
+        }
     }
 }
