@@ -209,3 +209,19 @@ async fn a_page_that_is_refused_again_and_again_begins_the_list_anew() {
     let (first, second) = ("page \"\" of 100", "page \"second\" of 100");
     assert_eq!(kinds(&asked), [first, second, second, second, first, "watch from 12"]);
 }
+
+#[tokio::test]
+async fn after_what_a_watch_cannot_tell_the_list_is_made_anew() {
+    // kube takes each of them for a status.
+    let lines = [
+        json!({ "type": "ADDED", "object": {} }),
+        json!({ "type": "RENAMED", "object": peer("a", "10.1.1.0/24", "192.0.2.1") }),
+        status(410, "too old resource version", &[]),
+    ];
+    for line in lines {
+        let answers = vec![page(&["a"], 10, ""), watched(&line), page(&["b"], 12, "")];
+        let asked = follow(answers, &["b"]).await;
+        let wanted = ["page \"\" of 100", "watch from 10", "all of 10 or later", "watch from 12"];
+        assert_eq!(kinds(&asked), wanted, "{line}");
+    }
+}

@@ -257,6 +257,15 @@ impl Api {
         if self.has_begun() { Failure::Unfinished(why, None) } else { Failure::Silent(why, self.at) }
     }
 
+    /// What it means that an error of a watch came among its events. A line that is no event is to kube a status of
+    /// which nothing is said.
+    pub(super) fn failure_in_watch(&self, error: kube::Error) -> Failure {
+        match error {
+            kube::Error::Api(status) if status.code == 0 => self.garbled("a line of a watch is no event"),
+            error => self.failure(error),
+        }
+    }
+
     fn garbled(&self, why: impl Display) -> Failure {
         Failure::Garbled(format!("{}: its answer cannot be read: {why}", self.server))
     }

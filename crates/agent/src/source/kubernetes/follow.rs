@@ -125,7 +125,9 @@ impl<R: Kind, K> Follower<R, K> {
                     return Err(api.failure(kube::Error::Api(status)));
                 }
                 Ok(Ok(Some(event))) => Some(event),
-                Ok(Err(error @ kube::Error::SerdeError(_))) => return Err(api.failure(error)),
+                Ok(Err(error @ (kube::Error::SerdeError(_) | kube::Error::Api(_)))) => {
+                    return Err(api.failure_in_watch(error));
+                }
                 Err(_) if !is_accepted => None,
                 // Silence ends it, too. An error of the connection is not one of the API server: the next attempt
                 // shows which it is.
