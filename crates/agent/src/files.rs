@@ -97,6 +97,11 @@ impl Environment {
         self.owner.as_ref().filter(|owner| *owner != network)
     }
 
+    /// Whether the agent of this network wrote it.
+    pub(crate) fn is_of(&self, network: &str) -> bool {
+        self.owner.as_deref() == Some(network)
+    }
+
     /// The prefixes of this node's pods. The file has the gateways' addresses in their place.
     pub fn subnets(&self) -> Prefixes {
         self.gateways.iter().map(IpNet::trunc).collect()

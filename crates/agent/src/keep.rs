@@ -26,6 +26,7 @@ use crate::cloud::{View, Wish};
 use crate::desired::{
     Desired, FLANNEL_PART, NODE_PART, Node, SERVICES_PART, Undecided, announcement, desired, wish,
 };
+use crate::files::Environment;
 use crate::installation::{KnownFacts, NOTE, check_environment, installation};
 use crate::keys::{self, NodeKey};
 use crate::lease::{Announcement, Snapshot};
@@ -61,6 +62,8 @@ pub(crate) struct KeptNode {
     facts: KnownFacts,
     /// The configuration that is installed for container runtimes, and the files.
     installed: Option<(node::Network, InstalledFiles)>,
+    /// Other programs have been told of the network, by this agent or the one before: its file is there.
+    is_told: bool,
     /// What led calls of the lease source's own Service, while it does not.
     unled: Unled,
     /// How many repairs in the cloud are in the status.
@@ -127,6 +130,7 @@ impl KeptNode {
         let network = settings.network.clone();
         let keeper = Keeper::open(&home.node_networks(), &network, NOTE)?;
         settings.check_services(keeper.parts().contains_key(SERVICES_PART))?;
+        let is_told = Environment::read(&settings.subnet_env).is_ok_and(|written| written.is_of(&network));
         let place = Status::known_place(&settings);
         let (pid, peers) = (std::process::id(), Status::known_peers(&settings));
         let mut status = Status { schema: SCHEMA, network, pid, peers, ..Status::default() };
@@ -149,6 +153,7 @@ impl KeptNode {
             has_failed: false,
             facts: KnownFacts::default(),
             installed: None,
+            is_told,
             unled: Unled::default(),
             repaired_in_cloud: 0,
         };
@@ -289,10 +294,11 @@ impl KeptNode {
             return Err(error.to_string());
         }
         let unserved = self.unserved(snapshot, kept);
-        if self.installed.is_none() {
+        if !self.is_told {
             unserved.clone()?;
         }
         self.write_files(snapshot, decided)?;
+        self.is_told = true;
         self.note_runtimes()?;
         unserved
     }

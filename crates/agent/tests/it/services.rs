@@ -1,6 +1,8 @@
 //! Services of a cluster, led to their backends on a node: from a real API server into the kernel's maps, and
 //! a thousand of them.
 
+mod astray;
+
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
@@ -30,6 +32,8 @@ use crate::kubernetes::with_pods;
 use crate::nodes::{Agent, PATIENCE};
 
 const PORT: u16 = ControlPlane::PORT;
+/// What is said of a node that is to lead Services, and knows of none.
+const UNSERVED: &str = "the lease source has not said yet which Services there are";
 
 /// A node with a wire and a control group, whose agent leads Services.
 struct Node {
@@ -214,9 +218,7 @@ fn what_the_api_server_says_of_services_is_led() {
     // Where the agent may not see Services, no pod is to start: the node is not ready.
     let forbidden =
         |why: &String| why.contains("the Services are not watched") && why.contains("is forbidden");
-    let is_undecided = |status: &Status| {
-        status.undecided.as_deref() == Some("the lease source has not said yet which Services there are")
-    };
+    let is_undecided = |status: &Status| status.undecided.as_deref() == Some(UNSERVED);
     agent.until("forbidden", |status| {
         status.source_unreachable.as_ref().is_some_and(forbidden) && is_undecided(status)
     });
@@ -345,47 +347,40 @@ fn services_that_are_led_unseen_are_not_led_a_second_time() {
     assert_eq!(services::met(&node.folder(), node.cgroup.path()).unwrap(), AddressCall::ALL);
 }
 
-/// As where the only node of a control plane has got another address while no agent ran.
+/// As an agent beside another plugin has it: the environment file is all that it writes.
 #[test]
-fn calls_of_an_api_server_that_are_led_astray_are_left_to_the_node() {
-    let Some(scene) = Scene::new() else { return };
-    scene.give_rights_for_services();
-    let netns = NetnsPath::new(scene.plane.network().to_str().unwrap()).unwrap();
-    let Some(node) = Node::new(Some(Netns::open_path(&netns).unwrap())) else { return };
-    let network = json!({ "Network": "10.0.0.0/8", "Backend": { "Type": "host-gw" } });
-    scene.create(PORT, &[with_pods("own", &["10.1.2.0/24"])]);
-    scene.set_network(&network);
-    let at = ServiceAddress { address: [10, 96, 0, 1].into(), port: 443, protocol: Protocol::Tcp };
-    let astray = Service { at, affinity_s: 0, backends: [socket("192.0.2.1:9")].into() };
-    let (say, mut receiver) = watch::channel(Snapshot::default());
-    say.send_replace(Snapshot {
-        network: Some(network),
+fn a_node_that_was_told_of_its_network_is_told_again() {
+    let Some(node) = Node::new(None) else { return };
+    let (say, receiver) = watch::channel(Snapshot::default());
+    let mut snapshot = Snapshot {
+        network: Some(json!({ "Network": "10.0.0.0/8", "Backend": { "Type": "host-gw" } })),
         own: ["10.1.2.0/24".parse::<ipnet::IpNet>().unwrap()].into_iter().collect(),
-        services: Some([("default/kubernetes".to_owned(), Arc::new(vec![astray]))].into()),
+        services: Some(Services::new()),
         ..Snapshot::default()
-    });
-    receiver.mark_changed();
-    let mut before = node.start(ScriptedSource(receiver));
-    node.until_found(&at, "192.0.2.1:9");
-    before.stop().unwrap();
-
-    let source = source(&scene);
-    let kubeconfig = source.kubeconfig.clone().unwrap();
-    let text = std::fs::read_to_string(&kubeconfig).unwrap();
-    std::fs::write(&kubeconfig, text.replace("https://192.0.2.1:6443", "https://10.96.0.1:443")).unwrap();
-    let netns = node.netns.try_clone().unwrap();
-    let (mut agent, is_ready) = Agent::begin(netns, node.settings(), node.home(), source);
-    node.until_found(&at, "none");
-    // As kube-proxy has it, which has heard of the new address.
-    run(&node.netns, "ip", &["route", "add", "10.96.0.0/16", "dev", "lo"]);
-    let rules = "add table ip proxy
-        add chain ip proxy out { type nat hook output priority -100; }
-        add rule ip proxy out ip daddr 10.96.0.1 tcp dport 443 dnat to 192.0.2.1:6443";
-    run(&node.netns, "nft", &[&rules.replace('\n', ";")]);
-    node.until_found(&at, "192.0.2.1:6443");
-    is_ready.recv_timeout(PATIENCE).unwrap();
-    agent.until("watched", |status| status.source_unreachable.is_none());
-    agent.stop().unwrap();
+    };
+    say.send_replace(snapshot.clone());
+    let mut changed = receiver.clone();
+    changed.mark_changed();
+    let mut agent = node.start(ScriptedSource(changed));
+    snapshot.services = None;
+    for round in ["the agent", "the next agent"] {
+        let mut look = |what: &str| {
+            snapshot.unreachable = Some(format!("{round}: {what}"));
+            say.send_replace(snapshot.clone());
+            let is_so = |status: &Status| {
+                status.source_unreachable == snapshot.unreachable
+                    && status.undecided.as_deref() == Some(UNSERVED)
+            };
+            agent.until(what, is_so);
+        };
+        look("no Services");
+        std::fs::remove_file(node.settings().subnet_env).unwrap();
+        look("no file");
+        assert!(node.settings().subnet_env.exists(), "{round}");
+        agent.stop().unwrap();
+        let (netns, source) = (node.netns.try_clone().unwrap(), ScriptedSource(receiver.clone()));
+        (agent, _) = Agent::begin(netns, node.settings(), node.home(), source);
+    }
 }
 
 /// As in a rollout, which stops at a node whose next agent is not ready.
