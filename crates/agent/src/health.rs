@@ -78,7 +78,7 @@ impl Metrics {
             ready: Gauge::default(),
             source_reachable: Gauge::default(),
         };
-        let help = "The version of this agent, which is always 1";
+        let help = "Always 1; its label is the version of this agent";
         registry.register("build", help, Info::new(vec![("version", version.to_owned())]));
         let help = "Other nodes, by whether their pods are reached; refused is also one whose way the kernel did not take";
         registry.register("peers", help, metrics.peers.clone());

@@ -1,6 +1,7 @@
 //! The way to the API server, where that is one of the Services whose calls this node leads. If its endpoints become
 //! others unseen, calls of it are led to where nothing answers, and only the API server could tell the new ones. So
-//! they are left to the node for a while, on which kube-proxy may have learned of them in its own way.
+//! they are left to the node for a while, on which kube-proxy may have learned of them in its own way. An agent that
+//! begins meanwhile does not know what led them, and leaves them to the node until the API server answers.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
