@@ -76,8 +76,8 @@ impl Failure {
         }
     }
 
-    /// How long it is not to be asked again: a random time from what the API server says to twice that, since it says the
-    /// same to all nodes.
+    /// How long it is not to be asked again: a random time from what the API server says to twice that, since it says
+    /// the same to all nodes.
     pub(super) fn after(&self) -> Duration {
         match self {
             Failure::Busy(_, after) | Failure::Behind(_, after) => jittered(*after * 2),
