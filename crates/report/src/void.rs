@@ -91,7 +91,7 @@ impl VoidKind {
                 true => race.without_rate.then_some("the hypervisor took CPU time away from a closed loop"),
                 false => Some("the hypervisor took CPU time away"),
             },
-            VoidKind::Throttled => Some("a CPU quota stopped the generator or the server"),
+            VoidKind::Throttled => Some("a CPU quota stopped one of its processes"),
             VoidKind::FactsChanged => Some("the machine changed"),
             VoidKind::PathChanged => Some("its path had changed or was not taken"),
             VoidKind::StoodStill => {

@@ -396,7 +396,7 @@ mod tests {
         );
         assert!(
             kind(ConnectionErrors { malformed: 5, unasked: 5, closed: 9, ..none })
-                .contains("no answer to what was")
+                .contains("no answer in this protocol")
         );
         assert!(kind(ConnectionErrors { timeout: 5, ..none }).contains("did not answer in time"));
         assert!(kind(ConnectionErrors { other: 5, ..none }).contains("own log"));
