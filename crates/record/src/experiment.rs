@@ -20,7 +20,7 @@ pub use self::flood::Flood;
 pub use self::plant::Plant;
 pub use self::proxy::{Proxies, ProxyKind};
 use self::quick::Quick;
-pub use self::stack::{Stack, StackKind, StackWait};
+pub use self::stack::{OWN_STACK_MTU_MAX, Stack, StackKind, StackWait};
 pub use self::sweep::{AxisUnit, Over, Sweep, SweepPosition, SweepValue, Way, WireKey};
 pub use self::until::{Until, UntilError};
 pub use self::vm::{Clock, Machines};

@@ -35,9 +35,9 @@ pub use card_counts::CardCounts;
 pub use carried::{Frames, Handshakes, Junk, Packets, Transfer};
 pub use costs::{Counters, CpuTime};
 pub use experiment::{
-    AuthorsRun, AxisUnit, Candidate, Card, CardError, Clock, Experiment, Flood, Machines, Over, Placement,
-    Plant, Proxies, ProxyKind, Stack, StackKind, StackWait, Steering, Sweep, SweepPosition, SweepValue,
-    Underlay, Until, UntilError, Way, WireKey,
+    AuthorsRun, AxisUnit, Candidate, Card, CardError, Clock, Experiment, Flood, Machines, OWN_STACK_MTU_MAX,
+    Over, Placement, Plant, Proxies, ProxyKind, Stack, StackKind, StackWait, Steering, Sweep, SweepPosition,
+    SweepValue, Underlay, Until, UntilError, Way, WireKey,
 };
 pub use experiment_error::ExperimentError;
 pub use file::{Record, Writer};

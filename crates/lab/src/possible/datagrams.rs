@@ -2,13 +2,10 @@
 //! put these together again may not.
 
 use linux::features::Feature;
-use record::{Underlay, Workload};
+use record::{OWN_STACK_MTU_MAX, Underlay, Workload};
 
 use crate::datagrams::{most, packet_bytes, too_large, wire_mtu};
 use crate::{Contender, LabError};
-
-/// The longest packet of a stack of our own, in bytes: what an Ethernet without jumbo frames has.
-const OWN_STACK_MTU_MAX: u32 = 1500;
 
 /// Says of contenders to which datagrams would not get whole why; an error where one is required.
 pub(crate) fn leave_out(

@@ -120,7 +120,8 @@ impl Register for SetLinkMaster {
     }
 }
 
-/// Let a link take packets of so many segments from above; more are cut on their way in.
+/// Let a link take packets of so many segments from above; more are cut on their way in. Sockets whose packets leave by
+/// the link itself make no larger ones. No topology has it any more: it is for the journals of earlier versions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetGsoMaxSegs {
     /// The name of the link.

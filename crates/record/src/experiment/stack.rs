@@ -54,8 +54,9 @@ impl StackWait {
     }
 }
 
-/// The longest packet that fits into a frame of AF_XDP here, in bytes, and on a link of veth with XDP.
-const MTU_MAX: u32 = 1500;
+/// The longest packet of a stack of our own, in bytes: it fits into a frame of AF_XDP here, and on a link of veth with
+/// XDP.
+pub const OWN_STACK_MTU_MAX: u32 = 1500;
 /// The most connections: a stack of our own visits each of them for every packet.
 const CONNECTIONS_MAX: u32 = 512;
 /// The headers before the bytes of a datagram, of the family that has the longer ones (IPv6, UDP).
@@ -118,7 +119,7 @@ impl Experiment {
             return refused("instructions are counted, and those of spinning would be too");
         }
         let longest = self.workload.body_bytes.iter().max().copied().unwrap_or(0);
-        let most = self.underlay.mtu.min(MTU_MAX) - DATAGRAM_HEADERS;
+        let most = self.underlay.mtu.min(OWN_STACK_MTU_MAX) - DATAGRAM_HEADERS;
         if stack.is_own() && self.workload.kind == WorkloadKind::UdpRr && longest > most {
             let why = format!("it sends no fragments, so a datagram has at most {most} bytes on this wire");
             return refused(&why);
@@ -183,7 +184,7 @@ impl Experiment {
         if candidate.plant.is_some() {
             return Some("a stack of our own holds nothing back");
         }
-        if self.underlay.mtu > MTU_MAX {
+        if self.underlay.mtu > OWN_STACK_MTU_MAX {
             return Some("an MTU of at most 1500 bytes fits into its frames");
         }
         let connections = candidate.connections.unwrap_or(self.workload.connections);
